@@ -257,6 +257,26 @@ def test_overlap_that_hides_nothing_says_what_would_hide(pipeline, sharding, buc
     assert "hides nothing" not in render(followed)
 
 
+def test_streams_without_pairs_say_what_would_hide_exchanges():
+    """A stream of its own hides nothing where no op of another micro-batch runs beside the exchange."""
+    sizes = {"layers": 2, "hidden": 1024, "heads": 8, "ffn": 2048, "vocab": 4096, "sequence": 2048}
+    stated = {
+        "cluster": {"gpu": "h100", "gpus_per_node": 4},
+        "model": {**sizes, "experts": {"count": 8, "active": 2, "ffn": 2048}},
+        "parallel": {"data": 4, "expert": 4},
+        "batch": 32,
+        "schedule": {"kind": "1f1b"},
+    }
+    plain, streams, pairs = (
+        simulate(load(stated, changes))
+        for changes in ([], ["experts.streams=true"], ["experts.streams=true", "schedule.pairs=true"])
+    )
+    said = "experts.streams hides no exchange: no op of another micro-batch runs beside it; schedule.pairs: true"
+    assert [said in " ".join(render(result).split()) for result in (plain, streams, pairs)] == [False, True, False]
+    assert streams.summary["step_time_s"] == plain.summary["step_time_s"]
+    assert pairs.summary["step_time_s"] < plain.summary["step_time_s"]
+
+
 def test_idle_time_names_what_was_waited_for(scenarios):
     text = render(simulate(load(scenarios / "contention_slower.yaml", ["slow=[{gpu: 0, factor: 0.8}]"])))
     labels = re.findall(r"^  (\S.*?)  +[\d.]+ m?s", text, flags=re.MULTILINE)

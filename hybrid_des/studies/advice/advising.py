@@ -51,6 +51,14 @@ def advise(scenario: Source, overrides: Overrides = (), *, run: Run | None = Non
 
     Raises:
         HybridDesError: the scenario cannot be simulated.
+
+    Example:
+        >>> from hybrid_des import advise
+        >>> advice = advise("scenarios/h100_2x8.yaml")
+        >>> advice
+        <Advice on h100_2x8: step 2.76 s; 1 line; zb-v: 2.354 s>
+        >>> advice.lines[0].settings
+        {'schedule.kind': 'zb-v'}
     """
     document = _document(scenario, overrides)
     position = Position(scenario_of(document), document, {})
@@ -90,14 +98,14 @@ class _Advising:
         """The advice."""
         framework, counts = self.position.framework, self._evaluator.counts
         neighbours = neighbourhood(self._evaluator)
-        lines = sorted(self._shown(neighbours), key=lambda one: (bool(self._counted(one)), one.step))
+        lines = sorted(self._shown(neighbours), key=lambda plan: (bool(self._counted(plan)), plan.step))
         nearest = None if lines or self._peak.fits else self._nearest(neighbours)
         return Advice(
             self.position.scenario,
             self._step,
             self._peak.held,
             self._peak.gpu.memory,
-            [self._line(one) for one in lines],
+            [self._line(plan) for plan in lines],
             None if nearest is None else self._line(nearest),
             framework="" if framework is None else framework.name,
             assumed=framework is not None and framework.assumed,
@@ -113,64 +121,64 @@ class _Advising:
         most = FEW if self.run.events > MANY_EVENTS else SIMULATED
         while evaluator.counts["simulate"] < most and evaluator.events < EVENTS:
             shown = chosen(weighed, self._step, self._counted, fits=fits)
-            unknown = [one for one in shown if not one.simulated][:1]
+            unknown = [plan for plan in shown if not plan.simulated][:1]
             if not unknown:
                 break
             if not evaluator.passed("simulate", unknown):
                 weighed.remove(unknown[0])
-        return chosen([one for one in weighed if one.simulated], self._step, self._counted, fits=fits)
+        return chosen([plan for plan in weighed if plan.simulated], self._step, self._counted, fits=fits)
 
     def _nearest(self, neighbours: Sequence[Neighbour]) -> Neighbour | None:
         """The plan that lacks the fewest bytes, if that is fewer than now; simulated."""
-        least = min(neighbours, key=lambda one: (one.held - one.memory, len(one.kinds)), default=None)
+        least = min(neighbours, key=lambda plan: (plan.held - plan.memory, len(plan.kinds)), default=None)
         if least is None or least.held - least.memory >= self._peak.excess:
             return None
         return next(iter(self._evaluator.passed("simulate", [least])), None)
 
-    def _counted(self, one: Neighbour) -> int:
+    def _counted(self, plan: Neighbour) -> int:
         """How many catches a plan has."""
-        key = one.key, one.held, one.memory
+        key = plan.key, plan.held, plan.memory
         if key not in self._known:
-            self._known[key] = len(self._catches(one))
+            self._known[key] = len(self._catches(plan))
         return self._known[key]
 
-    def _catches(self, one: Neighbour) -> tuple[str, ...]:
-        after = self._evaluator.scenario(one)
-        return catches(self.position.scenario, after, self.position.framework, one.held, one.memory, self._peak.held)
+    def _catches(self, plan: Neighbour) -> tuple[str, ...]:
+        after = self._evaluator.scenario(plan)
+        return catches(self.position.scenario, after, self.position.framework, plan.held, plan.memory, self._peak.held)
 
-    def _line(self, one: Neighbour) -> AdviceLine:
-        before, after = self.position.scenario, self._evaluator.scenario(one)
+    def _line(self, plan: Neighbour) -> AdviceLine:
+        before, after = self.position.scenario, self._evaluator.scenario(plan)
         framework = self.position.framework
         return AdviceLine(
             words_of(before, after),
-            one.settings,
-            one.kinds,
+            plan.settings,
+            plan.kinds,
             after,
-            one.step,
-            1 - one.step / self._step,
+            plan.step,
+            1 - plan.step / self._step,
             difference(before, after),
-            one.held,
-            one.memory,
-            (*remarks(before, after), *self._catches(one)),
+            plan.held,
+            plan.memory,
+            (*remarks(before, after), *self._catches(plan)),
             () if framework is None else changed_flags(framework.launch(before), framework.launch(after)),
         )
 
 
 def _to_weigh(neighbours: Sequence[Neighbour], catches: Catches) -> list[Neighbour]:
     """By their prices: the best without a catch, the best with one, and the best of every kind."""
-    ordered = sorted((one for one in neighbours if one.fits), key=attrgetter("step"))
+    ordered = sorted((plan for plan in neighbours if plan.fits), key=attrgetter("step"))
     best: dict[frozenset[str], Neighbour] = {}
-    for one in ordered:
-        best.setdefault(frozenset(one.kinds), one)
-    of_kinds = sorted(best.values(), key=lambda one: len(one.kinds))[:KINDS]
-    plain = islice((one for one in ordered if not catches(one)), WEIGHED)
-    caught = islice((one for one in ordered if catches(one) == 1), CAUGHT)
-    return list({id(one): one for one in (*plain, *caught, *of_kinds)}.values())
+    for plan in ordered:
+        best.setdefault(frozenset(plan.kinds), plan)
+    of_kinds = sorted(best.values(), key=lambda plan: len(plan.kinds))[:KINDS]
+    plain = islice((plan for plan in ordered if not catches(plan)), WEIGHED)
+    caught = islice((plan for plan in ordered if catches(plan) == 1), CAUGHT)
+    return list({id(plan): plan for plan in (*plain, *caught, *of_kinds)}.values())
 
 
 def _unlike(weighed: Sequence[Neighbour]) -> list[Neighbour]:
     """Of plans that are the same, the one of the fewest moves."""
     first: dict[str, Neighbour] = {}
-    for one in sorted(weighed, key=lambda one: len(one.kinds)):
-        first.setdefault(one.fingerprint, one)
+    for plan in sorted(weighed, key=lambda plan: len(plan.kinds)):
+        first.setdefault(plan.fingerprint, plan)
     return list(first.values())

@@ -24,13 +24,13 @@ def catches(
         memory: bytes that it has.
         now: bytes held in the scenario as it is.
     """
-    found = [*_of_settings(before, after)]
+    reasons = [*_of_settings(before, after)]
     if held > TIGHT * memory and (held > now or now > memory):
-        found.insert(0, f"tight: {format_bytes(memory - held)} left")
+        reasons.insert(0, f"tight: {format_bytes(memory - held)} left")
     if framework is not None:
         missing = lacking(framework.launch(before), framework.launch(after))
-        found += [f"not in {framework.name}: {line}" for line in missing]
-    return tuple(found)
+        reasons += [f"not in {framework.name}: {line}" for line in missing]
+    return tuple(reasons)
 
 
 def _of_settings(before: Scenario, after: Scenario) -> Iterator[str]:

@@ -25,34 +25,34 @@ def chosen(neighbours: Sequence[Neighbour], step: float, catches: Catches, *, fi
         catches: how many catches a plan has.
         fits: whether the scenario fits as it is; if not, plans that take longer are shown too.
     """
-    fitting = sorted((one for one in neighbours if one.fits), key=lambda one: (one.step, len(one.kinds)))
-    worth = [one for one in fitting if not fits or one.step <= (1 - LEAST) * step]
-    shown = [*_of_kinds([one for one in worth if not catches(one)])]
+    fitting = sorted((plan for plan in neighbours if plan.fits), key=lambda plan: (plan.step, len(plan.kinds)))
+    worth = [plan for plan in fitting if not fits or plan.step <= (1 - LEAST) * step]
+    shown = [*_of_kinds([plan for plan in worth if not catches(plan)])]
     if len(shown) < SHOWN:
         latest = (1 - LEAST) * shown[0].step if shown and fits else worth[-1].step if worth else 0
-        caught = [one for one in worth if catches(one) and one.step <= latest]
+        caught = [plan for plan in worth if catches(plan) and plan.step <= latest]
         shown += _caught(caught, catches, fits=fits)
     return shown
 
 
 def _of_kinds(plain: Sequence[Neighbour]) -> Iterator[Neighbour]:
     """The best, the best single move, and the best of further kinds, of plans in the order of their steps."""
-    single = next((one for one in plain if len(one.kinds) == 1), None)
-    kept = [one for one in plain if one is single or single is None or not _as_good(single, one)]
+    single = next((plan for plan in plain if len(plan.kinds) == 1), None)
+    kept = [plan for plan in plain if plan is single or single is None or not _as_good(single, plan)]
     kinds: set[frozenset[str]] = set()
-    for one in (*kept[:1], *([single] if single else []), *kept):
-        if len(kinds) < SHOWN and (kind := frozenset(one.kinds)) not in kinds:
+    for plan in (*kept[:1], *([single] if single else []), *kept):
+        if len(kinds) < SHOWN and (kind := frozenset(plan.kinds)) not in kinds:
             kinds.add(kind)
-            yield one
+            yield plan
 
 
-def _as_good(single: Neighbour, one: Neighbour) -> bool:
+def _as_good(single: Neighbour, plan: Neighbour) -> bool:
     """Whether a single move is as good as a plan of two."""
-    return len(one.kinds) > 1 and single.step <= (1 + LEAST) * one.step
+    return len(plan.kinds) > 1 and single.step <= (1 + LEAST) * plan.step
 
 
 def _caught(caught: Sequence[Neighbour], catches: Catches, *, fits: bool) -> list[Neighbour]:
     """The plan with catches that is shown: of those as quick as any, or of any that make the step fit, the simplest."""
     limit = (1 + LEAST) * caught[0].step if caught and fits else None
-    among = [one for one in caught if limit is None or one.step <= limit]
-    return sorted(among, key=lambda one: (catches(one), len(one.kinds), one.step))[:1]
+    among = [plan for plan in caught if limit is None or plan.step <= limit]
+    return sorted(among, key=lambda plan: (catches(plan), len(plan.kinds), plan.step))[:1]

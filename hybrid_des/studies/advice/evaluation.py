@@ -1,8 +1,8 @@
 """Evaluation of neighbours with the steps of a search: screened, priced, weighed, simulated; counted, never timed.
 
-Until it is simulated, the step of a plan is estimated: its bound, times what the step as it is takes over its own bound.
-Bounds need ops that take what they cost: where some ranks are slow, times are random or documents differ, plans are
-priced and weighed without that. Simulated is always the plan itself.
+Until it is simulated, the step of a plan is estimated: its bound, times what the step as it is takes over its own
+bound. Bounds need ops that take what they cost: where some ranks are slow, times are random or documents differ, plans
+are priced and weighed without that. Simulated is always the plan itself.
 """
 
 from __future__ import annotations
@@ -96,18 +96,18 @@ class Evaluator:
 
     def passed(self, step: str, neighbours: Iterable[Neighbour]) -> list[Neighbour]:
         """The neighbours that are possible after a step of the evaluation."""
-        return [one for one in neighbours if self._passes(step, one)]
+        return [plan for plan in neighbours if self._passes(step, plan)]
 
-    def _passes(self, step: str, one: Neighbour) -> bool:
+    def _passes(self, step: str, plan: Neighbour) -> bool:
         self.counts[step] += 1
-        evaluation = self._evaluated(step, one.settings)
+        evaluation = self._evaluated(step, plan.settings)
         if evaluation.reason:
             return False
-        one.done, one.fingerprint = step, evaluation.fingerprint or one.fingerprint
+        plan.done, plan.fingerprint = step, evaluation.fingerprint or plan.fingerprint
         self.events += evaluation.row.get("events", 0)
-        one.step = evaluation.least if one.simulated else max(one.step, evaluation.least * self._scale)
+        plan.step = evaluation.least if plan.simulated else max(plan.step, evaluation.least * self._scale)
         if evaluation.allowed:
-            one.held, one.memory = evaluation.allowed + evaluation.excess, evaluation.allowed
+            plan.held, plan.memory = evaluation.allowed + evaluation.excess, evaluation.allowed
         return True
 
     def _evaluated(self, step: str, settings: dict[str, object]) -> Evaluation:

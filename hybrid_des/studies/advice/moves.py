@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from hybrid_des import collectives
+from hybrid_des.pipeline.schedules.one_f_one_b import InPairs
 from hybrid_des.scenario.definition import SHARDING, Scenario
 from hybrid_des.scenario.framework_defaults import LAYERED, splitting_rule
 from hybrid_des.studies.advice.layouts import PLAIN, VIRTUAL, layouts, plain_schedule
@@ -20,7 +21,6 @@ from hybrid_des.workload.models.stages import RULES
 FEW_CHUNKS = 4  # the most of a workload, whose ops are not divided layer by layer
 BUCKET = "25 MB"  # about PyTorch's default
 SPLIT = ("zb-h1", "zb-v", "dualpipe-v")  # schedules with split backwards
-PAIRED = (PLAIN, VIRTUAL)  # schedules that have `pairs`
 GRAPHS = ("none", "layers", "full")
 
 Settings = dict[str, object]
@@ -41,11 +41,13 @@ class Move(NamedTuple):
     settings: Settings
 
 
-def moves_from(at: Position) -> Iterator[Move]:
-    """Every move from a plan, of the sorts that led to it none."""
+def moves_from(at: Position, *, fits: bool = True) -> Iterator[Move]:
+    """Every move from a plan, of the sorts that led to it none; after another, the host's only if it does not fit."""
     if at.scenario.traced:
         return
     made = {kind.partition(":")[0] for kind in at.kinds}
+    if made and fits:
+        made.add("host")
     for sort, moves in SORTS.items():
         if sort not in made:
             yield from (Move(sort, kind, settings) for kind, settings in moves(at) if settings)
@@ -108,10 +110,10 @@ def _sharded(at: Position, level: str) -> Settings:
         if scenario.sharding in LAYERED:
             settings |= {"gradients.overlap": True, "gradients.bucket_rule": "megatron", "overlap.parameters": True}
             settings |= at.without("gradients.bucket")
-    return {key: value for key, value in settings.items() if value is None or _value(scenario, key) != value}
+    return {key: value for key, value in settings.items() if value is None or _current(scenario, key) != value}
 
 
-def _value(scenario: Scenario, key: str) -> object:
+def _current(scenario: Scenario, key: str) -> object:
     section, _, name = key.partition(".")
     return getattr(getattr(scenario, section), name)
 
@@ -153,7 +155,8 @@ def _stages(at: Position) -> Iterator[tuple[str, Settings]]:
     """Other rules that cut layers into stages, unless the file lists them."""
     rule = at.scenario.parallel.stages
     if at.scenario.model is not None and at.scenario.parallel.pipeline > 1 and isinstance(rule, str):
-        yield from (("stages", {"parallel.stages": other}) for other in RULES if other != rule)
+        for other in (one for one in RULES if one != rule):
+            yield "stages", {"parallel.stages": other}
 
 
 def _network(at: Position) -> Iterator[tuple[str, Settings]]:
@@ -189,7 +192,7 @@ def _buckets(at: Position) -> Settings:
         settings["gradients.bucket"] = BUCKET
     if rule == "megatron" and scenario.sharding == "zero-1" and not scenario.gradients.pad:
         settings["gradients.pad"] = True
-    return {key: value for key, value in settings.items() if _value(scenario, key) != value}
+    return {key: value for key, value in settings.items() if _current(scenario, key) != value}
 
 
 def _experts(at: Position) -> Iterator[tuple[str, Settings]]:
@@ -202,7 +205,9 @@ def _experts(at: Position) -> Iterator[tuple[str, Settings]]:
         undivided = {} if each == parallel.expert_tensor else {"parallel.expert_tensor": each}
         holders = parallel.data * parallel.context * (parallel.tensor // each if each else 1)
         now = parallel.expert
-        for ranks in dict.fromkeys((now, 2 * now, now // 2, 1, *([now * parallel.tensor] if each else []), experts.count)):
+        for ranks in dict.fromkeys(
+            (now, 2 * now, now // 2, 1, *([now * parallel.tensor] if each else []), experts.count)
+        ):
             if ranks and experts.count % ranks == 0 == holders % ranks:
                 settings = undivided | ({} if ranks == now else {"parallel.expert": ranks})
                 if settings:
@@ -210,7 +215,8 @@ def _experts(at: Position) -> Iterator[tuple[str, Settings]]:
     if parallel.expert > 1:
         others = {"per-node": "all-to-all", "all-to-all": "per-node"}
         yield "experts", {"experts.dispatcher": others[scenario.experts.dispatcher]}
-        if scenario.schedule.kind in PAIRED and not (scenario.experts.streams and scenario.schedule.options.pairs):
+        options = scenario.schedule.options
+        if isinstance(options, InPairs) and not (scenario.experts.streams and options.pairs):
             beside = {"experts.streams": True, "schedule.pairs": True, **at.without("overlap.experts")}
             yield "experts", beside
 

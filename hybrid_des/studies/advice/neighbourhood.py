@@ -21,24 +21,28 @@ def neighbourhood(evaluator: Evaluator) -> list[Neighbour]:
     first = [neighbour_of(evaluator.position, move) for move in moves_from(evaluator.position)]
     singles = evaluator.passed("price", evaluator.passed("screen", _distinct(first, ())))
     second = [
-        neighbour_of(at, move) for at in map(evaluator.at, _bases(singles)) for move in moves_from(at)
+        neighbour_of(at, move)
+        for single in _bases(singles)
+        for at in [evaluator.at(single)]
+        for move in moves_from(at, fits=single.fits)
     ]
     screened = evaluator.passed("screen", _distinct(second, singles))
-    promising = sorted((one for one in screened if one.fits), key=attrgetter("step"))[:MOST_PRICED]
+    promising = sorted((plan for plan in screened if plan.fits), key=attrgetter("step"))[:MOST_PRICED]
     nearest = [] if promising else sorted(screened, key=attrgetter("held"))[:FROM]
     return [*singles, *evaluator.passed("price", [*promising, *nearest])]
 
 
 def _bases(singles: list[Neighbour]) -> list[Neighbour]:
     """The plans that a second move is made from, each once."""
+    singles = [plan for plan in singles if "host" not in plan.kinds or not plan.fits]
     by_step = sorted(singles, key=attrgetter("step"))
-    quickest = [one for one in by_step if one.fits][:FROM]
-    promising = [one for one in by_step if not one.fits][:FROM]
+    quickest = [plan for plan in by_step if plan.fits][:FROM]
+    promising = [plan for plan in by_step if not plan.fits][:FROM]
     smallest = sorted(singles, key=attrgetter("held", "step"))[:FROM]
-    return list({id(one): one for one in (*quickest, *promising, *smallest)}.values())
+    return list({id(plan): plan for plan in (*quickest, *promising, *smallest)}.values())
 
 
 def _distinct(neighbours: Iterable[Neighbour], known: Iterable[Neighbour]) -> list[Neighbour]:
     """The first of all that set the same, without those that are known."""
-    seen = {one.key for one in known}
-    return [one for one in neighbours if not (one.key in seen or seen.add(one.key))]  # type: ignore[func-returns-value]
+    seen = {plan.key for plan in known}
+    return [plan for plan in neighbours if not (plan.key in seen or seen.add(plan.key))]  # type: ignore[func-returns-value]

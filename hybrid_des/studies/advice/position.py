@@ -64,7 +64,7 @@ class Position:
         if self.scenario.model is None:
             return {"schedule.microbatches": each}
         size = max(one for one in range(1, size + 1) if each % one == 0)
-        settings = {} if self.scenario.batch is not None else {"batch": self.batch}
+        settings: dict[str, object] = {} if self.scenario.batch is not None else {"batch": self.batch}
         settings |= self.without("schedule.microbatches")
         if size != self.scenario.schedule.microbatch_size:
             settings["schedule.microbatch_size"] = size
