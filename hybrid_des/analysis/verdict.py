@@ -78,7 +78,7 @@ def verdict(
 def _held_up(culprit: Straggler, cost: float) -> str:
     """What holds the step up, as a sentence."""
     works = "" if culprit.slow is None else f"computes {culprit.slow:.2f}× the mean and "
-    return f"Held up by {culprit.name}, which {works}costs {cost * 100:.3g} % of the step."
+    return f"The step is held up by {culprit.name}, which {works}costs {percent(cost)} of it."
 
 
 def _reason(loss: str, scenario: Scenario) -> str:

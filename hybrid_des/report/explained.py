@@ -13,6 +13,7 @@ together on a hundred columns; what does not fit is left to `--details`, `explai
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from hybrid_des.analysis.advice import Advice, AdviceLine
@@ -96,7 +97,7 @@ def rest(
     """The text below `opening`; arguments as those of `render_explanation`, `above` are lines before it."""
     found = explanation.losses if isinstance(explanation, Explanation) else explanation
     advice = advice or (explanation.advice if isinstance(explanation, Explanation) else None)
-    asked = _what_ifs(explanation, width) if isinstance(explanation, Explanation) else []
+    asked = _what_ifs(explanation, width) if isinstance(explanation, Explanation) and not details else []
     loss = labelled([("Main loss", [found.verdict])] if _peak(found.run).fits else [], width, LABEL)
     faster = _faster_links(found, advice)
     tail = [*asked, *labelled([("Hardware", faster)] if faster else [], width, LABEL)]
@@ -206,7 +207,6 @@ def _what_ifs(explanation: Explanation, width: int) -> list[str]:
     for one in explanation.what_if:
         if one.asked:
             note = note_of(explanation, one)
-            note = f"−{note[1:]}" if note.startswith("-") else note
             change = signed(-explanation.losses.gain(one.duration * steps / one.steps))
             lines.append(f"{one.change}: {change}{f' ({note})' if note else ''}")
     return labelled([("What if", lines)] if lines else [], width, LABEL)
@@ -274,12 +274,15 @@ def _advised(lines: Sequence[AdviceLine], width: int, *, fits: bool) -> list[str
 def _keys(line: AdviceLine) -> str:
     """The flags that change: those to write, then those to drop; without a framework, the keys of the file."""
     if not line.flags:
-        return " ".join(f"--set {key}={_written(value)}" for key, value in line.settings.items())
+        return " ".join(f"--set {quote(f'{key}={_written(value)}')}" for key, value in line.settings.items())
     written = " ".join(flag for flag in line.flags if not flag.startswith(DROP))
     return "; ".join(filter(None, [written, *(flag for flag in line.flags if flag.startswith(DROP))]))
 
 
 def _written(value: object) -> str:
+    """A value as `--set` takes it."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_written, value))}]"
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -296,7 +296,7 @@ def next_change(explanation: Explanation) -> str:
     quicker = next((gain for gain in explanation.gains if gain.duration < explanation.duration), None)
     if quicker is None:
         return "nothing that was tried makes it shorter"
-    saved = _change(quicker.duration, explanation.duration)
+    saved = _gain(1 - quicker.duration / explanation.duration)
     return f"quicker ops, little else costs: {quicker.part.name} {quicker.change} {saved}"
 
 
@@ -342,7 +342,7 @@ def _time(explanation: Explanation, picoseconds: int) -> str:
 
 def _change(after: int, before: int) -> str:
     share = after / before - 1 if before else 0.0
-    return f"{share * 100:+.1f} %" if abs(share) >= 0.0005 else "0 %"
+    return f"{share * 100:+.1f} %".replace("-", "−") if abs(share) >= 0.0005 else "0 %"
 
 
 def _percent(share: float) -> str:

@@ -42,13 +42,13 @@ def test_a_verdict_names_one_loss_and_why(some, said):
 def test_what_is_slow_is_blamed_for_waits_only():
     wait = verdict(SCENARIO, shares(slower=30), NODE, 0.2)
     assert wait == (
-        "waiting for slower GPUs: 30 % of the step. Held up by node 1, which computes 1.11× the mean and costs 20 % of "
-        "the step."
+        "waiting for slower GPUs: 30 % of the step. The step is held up by node 1, which computes 1.11× the mean and "
+        "costs 20 % of it."
     )
     beside = verdict(SCENARIO, shares(tensor=30), NODE, 0.2)
-    assert beside.index("It exchanges") < beside.index("Held up by node 1")
-    assert "Held up" not in verdict(SCENARIO, shares(tensor=30), NODE, 0.05)
-    assert "Held up" in verdict(SCENARIO, shares(tensor=5), NODE, 0.05)
+    assert beside.index("It exchanges") < beside.index("held up by node 1")
+    assert "held up" not in verdict(SCENARIO, shares(tensor=30), NODE, 0.05)
+    assert "held up" in verdict(SCENARIO, shares(tensor=5), NODE, 0.05)
 
 
 def test_listed_shares_are_those_from_one_percent_on():

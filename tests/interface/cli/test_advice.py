@@ -53,7 +53,7 @@ def test_uneven_ranks_are_met_with_settings_alone(explained, ran):
         out, _ = ran(first, "--set", one["change"], "--json")
         assert json.loads(out)["step_time_s"] == one["step_time_s"]
     given = explained(ORACLES / "e8.yaml")
-    assert "Held up by rank 2, which computes " in given["verdict"]
+    assert "held up by rank 2, which computes " in given["verdict"]
     assert all("=" in one["change"] for one in given["proposals"])
     assert given["next"].startswith("schedule.kind=")
 
@@ -81,7 +81,7 @@ def test_every_entry_of_slow_has_its_line_and_cost(explained, ran):
 
 def test_a_slow_nic_is_named_and_no_links_are_bought(explained):
     found, usual = explained(GPUS, *FEW, "--set", "slow=[{nic: node1/nic3, factor: 0.05}]"), explained(GPUS, *FEW)
-    assert "Held up by nic node1/nic3, which costs 42.7 % of the step." in found["verdict"]
+    assert "The step is held up by nic node1/nic3, which costs 43 % of it." in found["verdict"]
     assert found["stragglers"]["at_the_mean"][0]["name"] == "nic node1/nic3"
     assert found["stragglers"]["at_the_mean"][0]["usual_step_time_s"] == usual["step_time_s"]
     assert found["next"].startswith("nic node1/nic3 as quick as the others (-42.7 %); then schedule.kind=")
