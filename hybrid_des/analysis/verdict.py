@@ -87,9 +87,9 @@ def _reason(loss: str, scenario: Scenario) -> str:
         return ""
     parallel, schedule = scenario.parallel, scenario.schedule
     copies = " or copy data" if scenario.offload.activations or scenario.offload.optimizer else ""
-    again = "the whole forward" if scenario.recompute == "full" else "parts of the forward"
+    again = "the forward" if scenario.recompute == "full" else "parts of the forward"
     return {
-        RECOMPUTING: f"The backward computes {again} again, to save memory.",
+        RECOMPUTING: f"The backward repeats {again}.",
         "tensor": f"It exchanges activations among {parallel.tensor} GPUs.",
         "context": f"It exchanges keys and values among {parallel.context} GPUs.",
         "expert": f"It sends tokens to experts on {parallel.expert} GPUs and back.",

@@ -31,7 +31,7 @@ def test_the_largest_share_besides_computing_is_the_main_loss():
 
 @pytest.mark.parametrize(("some", "said"), [
     ({"tensor": 27}, "tensor-parallel communication: 27 % of the step. It exchanges activations among 4"),
-    ({"recomputing": 25}, "recomputing activations: 25 % of the step. The backward computes the whole forward again,"),
+    ({"recomputing": 25}, "recomputing activations: 25 % of the step. The backward repeats the forward."),
     ({"bubble": 43}, "pipeline bubble: 43 % of the step. There are 4 micro-batches for 2 pipeline ranks."),
     ({"tensor": 7}, "computing is 93 %; nothing else costs a tenth"),
 ])  # fmt: skip
