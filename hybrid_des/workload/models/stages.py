@@ -111,8 +111,8 @@ def balanced(costs: Sequence[Cost], stages: int) -> list[int]:
     """Number of `costs` per stage, at least one, such that the largest sum of a stage is minimal.
 
     Exact for integers and fractions; among equals, stages with similar sums are preferred. Dynamic programming over the
-    number of stages and the end of the last one, O(stages · n²); costs are not negative, so that a last stage which alone
-    is slower than the best so far ends the search for its first layer.
+    number of stages and the end of the last one, O(stages · n²); costs are not negative, so that a last stage that is
+    slower than the best so far ends the search for its first layer.
     """
     sums = list(accumulate(costs, initial=0))
     best: dict[int, _Division] = {end: (sums[end], sums[end] ** 2, (0, end)) for end in range(1, len(sums))}
