@@ -33,7 +33,7 @@ from hybrid_des.studies.advice.words import words_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 WEIGHED = 8  # plans without a catch, the best by price; beside them the best of every kind
-KINDS = 20  # the most of these
+KINDS = 16  # the most of these
 CAUGHT = 3  # plans with one catch
 SIMULATED, FEW = 8, 4  # plans that are simulated; fewer where the run itself has many events
 MANY_EVENTS = 10_000

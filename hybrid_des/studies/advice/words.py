@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.studies.advice.framework import MEGATRON, framework_of
 from hybrid_des.studies.advice.layouts import SHORT, VIRTUAL
 from hybrid_des.workload.models.layer import OPS
 
 AXES = ("tensor", "context", "pipeline", "data", "expert")
+FSDP = {"zero-2": "Megatron-FSDP", "zero-3": "FSDP2"}  # what divides so with Megatron-LM
 NAMES = {**SHORT, "expert": "EP"}
 
 
@@ -47,7 +49,10 @@ def _microbatch(before: Scenario, after: Scenario) -> Iterator[str]:
 def _sharding(before: Scenario, after: Scenario) -> Iterator[str]:
     alone = after.parallel.data * after.parallel.context == 1  # follows from the layout
     if before.sharding != after.sharding and not alone:
-        yield "no sharding" if after.sharding == "none" else after.sharding
+        framework = framework_of(after)
+        library = FSDP.get(after.sharding) if framework is not None and framework.name == MEGATRON else None
+        level = "no sharding" if after.sharding == "none" else after.sharding
+        yield level if library is None or after.parallel.pipeline > 1 else f"{level} ({library})"
 
 
 def _schedule(before: Scenario, after: Scenario) -> Iterator[str]:
