@@ -190,9 +190,9 @@ def notes_of(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
 
 def _streams_alone(scenario: Scenario) -> bool:
     """Whether exchanges of experts have a stream of their own, and nothing to run beside."""
-    experts, options = scenario.experts, scenario.schedule.options
-    if not experts.streams or experts.delay_weight or scenario.parallel.expert == 1:
+    if scenario.parallel.expert == 1 or not scenario.experts.streams or scenario.experts.delay_weight:
         return False
+    options = scenario.schedule.options
     return isinstance(options, InPairs) and not options.pairs
 
 
