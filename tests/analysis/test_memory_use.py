@@ -37,7 +37,7 @@ def test_parts_sum_to_the_recorded_peak(name):
         assert kept == pytest.approx(use.parts["activations"], abs=len(use.layers))
 
 
-def test_one_forward_one_backward_holds_as_many_micro_batches_as_stages():
+def test_one_f_one_b_holds_a_micro_batch_per_stage():
     """Rank 0 of four begins its fourth forward after three, and holds four; 1 GB of each, and 2 GB of states."""
     run = step_alone(load(SCENARIOS / "a100_8x.yaml"))
     use = memory_use(run)
