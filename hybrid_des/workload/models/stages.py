@@ -18,7 +18,7 @@ stage i is on pipeline rank i mod p.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import accumulate, groupby, pairwise
 
@@ -111,17 +111,26 @@ def balanced(costs: Sequence[Cost], stages: int) -> list[int]:
     """Number of `costs` per stage, at least one, such that the largest sum of a stage is minimal.
 
     Exact for integers and fractions; among equals, stages with similar sums are preferred. Dynamic programming over the
-    number of stages and the end of the last one, O(stages · n²).
+    number of stages and the end of the last one, O(stages · n²); costs are not negative, so that a last stage that is
+    slower than the best so far ends the search for its first layer.
     """
     sums = list(accumulate(costs, initial=0))
     best: dict[int, _Division] = {end: (sums[end], sums[end] ** 2, (0, end)) for end in range(1, len(sums))}
     for used in range(1, stages):
-        best = {
-            end: min(_with_stage(best[start], sums[end] - sums[start], end) for start in range(used, end))
-            for end in range(used + 1, len(sums))
-        }
+        best = {end: _best_to(end, used, sums, best) for end in range(used + 1, len(sums))}
     ends = best[len(costs)][2]
     return [end - start for start, end in pairwise(ends)]
+
+
+def _best_to(end: int, used: int, sums: Sequence[Cost], best: Mapping[int, _Division]) -> _Division:
+    """The best division of the first layers into one more stage than those that are known."""
+    chosen = _with_stage(best[end - 1], sums[end] - sums[end - 1], end)
+    for start in reversed(range(used, end - 1)):
+        cost = sums[end] - sums[start]
+        if cost > chosen[0]:
+            break
+        chosen = min(chosen, _with_stage(best[start], cost, end))
+    return chosen
 
 
 def _with_stage(division: _Division, cost: Cost, end: int) -> _Division:
