@@ -144,9 +144,9 @@ def test_bounds_rise_from_step_to_step_of_the_evaluation():
 
 WORSE = {
     "recompute": {"recompute": "full"},
-    "tensor": {"parallel.tensor": 4, "parallel.data": 2},
+    "tensor": {"parallel.tensor": 4, "parallel.data": 1},
     "micro-batch": {"schedule.microbatch_size": 1, "operators.blocks": "eager"},
-    "overlap": {"gradients.overlap": False, "overlap.parameters": False},
+    "pipeline": {"parallel.pipeline": 4, "parallel.data": 1},
 }
 
 
@@ -155,8 +155,7 @@ def test_a_change_for_the_worse_is_undone(name):
     """Where one change costs 5 %, a plan as quick as without it is among the lines."""
     before = advised()
     worse = advise(SMALL, WORSE[name])
-    if worse.step_s < 1.05 * before.step_s:
-        pytest.skip("costs less than 5 %")
+    assert worse.step_s >= 1.05 * before.step_s
     assert min(line.step_s for line in worse.lines) <= (1 + LEAST) * before.step_s
 
 
