@@ -193,10 +193,11 @@ def notes_of(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
 
 def _streams_alone(scenario: Scenario) -> bool:
     """Whether exchanges of experts have a stream of their own, and nothing to run beside."""
-    if scenario.parallel.expert == 1 or not scenario.experts.streams or scenario.experts.delay_weight:
+    if scenario.model is None or scenario.parallel.expert == 1:
         return False
-    options = scenario.schedule.options
-    return isinstance(options, InPairs) and not options.pairs
+    experts, options = scenario.experts, scenario.schedule.options
+    alone = isinstance(options, InPairs) and not options.pairs
+    return experts.streams and not experts.delay_weight and alone
 
 
 def _hiding(scenario: Scenario) -> list[str]:

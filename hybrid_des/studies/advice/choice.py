@@ -30,7 +30,9 @@ def chosen(neighbours: Sequence[Neighbour], step: float, catches: Catches, *, fi
     shown = [*_of_kinds([plan for plan in worth if not catches(plan)])]
     if len(shown) < SHOWN:
         latest = (1 - LEAST) * shown[0].step if shown and fits else worth[-1].step if worth else 0
-        caught = [plan for plan in worth if catches(plan) and plan.step <= latest]
+        kinds = {frozenset(plan.kinds) for plan in shown}
+        others = (plan for plan in worth if plan.step <= latest and frozenset(plan.kinds) not in kinds)
+        caught = [plan for plan in others if catches(plan)]
         shown += _caught(caught, catches, fits=fits)
     return shown
 

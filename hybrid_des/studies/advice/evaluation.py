@@ -1,9 +1,8 @@
 """Evaluation of neighbours with the steps of a search: screened, priced, weighed, simulated; counted, never timed.
 
-Until it is simulated, the step of a plan is its bound, so that no plan is passed over that may be quicker than it
-looks. Bounds need ops that take what they cost: where some ranks are slow, times are random or documents differ, plans
-are priced and weighed without that, and their bounds scaled by what the step as it is takes over its own. Simulated is
-always the plan itself.
+Until it is simulated, the step of a plan is estimated: its bound, times what the step as it is takes over its own
+bound. Bounds need ops that take what they cost: where some ranks are slow, times are random or documents differ, plans
+are priced and weighed without that. Simulated is always the plan itself.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Neighbour:
     Attributes:
         kinds: the kinds of its moves.
         settings: what they set.
-        step: seconds of its step; a bound until it is simulated.
+        step: seconds of its step; estimated until it is simulated.
         held: bytes held by the GPU closest to its memory, which has `memory`.
         done: the last step of its evaluation.
         fingerprint: a hash that equal plans share, once it is weighed.
@@ -80,12 +79,11 @@ class Evaluator:
     def __post_init__(self) -> None:
         document = self.position.document
         self._plain = self._calm = _settings(document)
-        self._scale = 1.0
         if is_perturbed(self.position.scenario):
             values = {key: value for key, value in document.value.items() if key not in PERTURBED}
             self._calm = _settings(Document(values, document.source, document.places))
-            bound = self._evaluated("weigh", {}).least
-            self._scale = self.step / bound if bound else 1.0
+        bound = self._evaluated("weigh", {}).least
+        self._scale = self.step / bound if bound else 1.0
 
     def scenario(self, neighbour: Neighbour) -> Scenario:
         """The scenario of a neighbour."""

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from hybrid_des import collectives
 from hybrid_des.pipeline.schedules.one_f_one_b import InPairs
-from hybrid_des.scenario.definition import SHARDING, Scenario
-from hybrid_des.scenario.framework_defaults import LAYERED, splitting_rule
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.keys import SHARDING
+from hybrid_des.scenario.stacks import LAYERED, splitting_rule
 from hybrid_des.studies.advice.layouts import PLAIN, VIRTUAL, layouts, plain_schedule
 from hybrid_des.studies.advice.position import Position
 from hybrid_des.workload.models.layer import OPS

@@ -170,7 +170,7 @@ def _simulate(settings: Settings, scenario: Scenario) -> Evaluation:
     quiet = scenario.model_copy(update={"record": "compute", "on_oom": "warn", "faults": None})
     known = None
     if scenario.gradients.every == 1 and scenario.numerics is None:  # else a run makes parts of its own
-        known = parts_of(quiet, _ordered(scenario)[1], times.fabric, ranks=ranks, times=times)
+        known = parts_of(quiet, fabric=times.fabric, ranks=ranks, times=times)
     row = dict(summary(run(quiet, fabric=times.fabric, parts=known)))
     bounded = _bounded(settings, scenario, row["peak_memory_bytes"])
     row["out_of_memory"] = bounded.misfit

@@ -1,5 +1,6 @@
 """What advice promises holds when it is followed: memory, truth, the same work, and no line in vain."""
 
+from functools import cache
 from random import Random
 
 import pytest
@@ -17,14 +18,14 @@ from hybrid_des.studies.plan_search.evaluation import STEPS, evaluate
 from hybrid_des.studies.plan_search.terms import settings_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
-QUICK = range(10)
-MANY = range(10, 10 + 190 * TIMES)
+QUICK = range(6)
+MANY = range(6, 6 + 194 * TIMES)
 LEAST = 0.02
-SMALL = {  # a 7B on two nodes, better than which there is much
-    "cluster": {"gpu": "h100", "nodes": 2},
-    "model": {"base": "llama2-7b", "sequence": 4096},
-    "parallel": {"tensor": 2, "sequence": True, "pipeline": 2, "data": 4},
-    "batch": 64,
+SMALL = {  # a quarter of a 7B on a node, better than which there is much
+    "cluster": {"gpu": "h100", "nodes": 1},
+    "model": {"base": "llama2-7b", "layers": 8, "sequence": 4096},
+    "parallel": {"tensor": 2, "sequence": True, "pipeline": 2, "data": 2},
+    "batch": 32,
     "schedule": {"kind": "1f1b", "microbatch_size": 2},
     "sharding": "zero-1",
     "gradients": {"overlap": True, "bucket_rule": "megatron", "pad": True},
@@ -36,6 +37,12 @@ TOO_LARGE = {
     "parallel": {"pipeline": 4},
     "schedule": {"kind": "1f1b", "microbatches": 4, "microbatch_size": 1},
 }
+
+
+@cache
+def advised():
+    """Advice on the model that fits."""
+    return advise(SMALL)
 
 
 def samples(scenario):
@@ -116,7 +123,7 @@ def test_advice_on_models_is_true_and_in_order(source):
 
 
 def test_the_written_file_of_a_line_is_its_plan(tmp_path):
-    advice = advise(SMALL)
+    advice = advised()
     for number, line in enumerate(advice.lines):
         file = tmp_path / f"{number}.yaml"
         file.write_text(applied(SMALL, line))
@@ -125,31 +132,30 @@ def test_the_written_file_of_a_line_is_its_plan(tmp_path):
 
 
 def test_the_same_scenario_has_the_same_advice():
-    assert advise(SMALL).to_mapping() == advise(SMALL).to_mapping()
+    assert advise(SMALL).to_mapping() == advised().to_mapping()
 
 
 def test_bounds_rise_from_step_to_step_of_the_evaluation():
     settings = settings_of(document_of(SMALL))
-    for line in advise(SMALL).lines:
+    for line in advised().lines:
         least = [evaluate(settings, step, line.settings).least for step in STEPS]
         assert least == sorted(least) and least[0] > 0, line.change
 
 
 WORSE = {
     "recompute": {"recompute": "full"},
-    "tensor": {"parallel.tensor": 4, "parallel.data": 2},
+    "tensor": {"parallel.tensor": 4, "parallel.data": 1},
     "micro-batch": {"schedule.microbatch_size": 1, "operators.blocks": "eager"},
-    "overlap": {"gradients.overlap": False, "overlap.parameters": False},
+    "pipeline": {"parallel.pipeline": 4, "parallel.data": 1},
 }
 
 
-@pytest.mark.parametrize("name", WORSE)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in [*WORSE][1:]] + [*WORSE][:1])
 def test_a_change_for_the_worse_is_undone(name):
     """Where one change costs 5 %, a plan as quick as without it is among the lines."""
-    before = advise(SMALL)
+    before = advised()
     worse = advise(SMALL, WORSE[name])
-    if worse.step_s < 1.05 * before.step_s:
-        pytest.skip("costs less than 5 %")
+    assert worse.step_s >= 1.05 * before.step_s
     assert min(line.step_s for line in worse.lines) <= (1 + LEAST) * before.step_s
 
 
