@@ -1,3 +1,4 @@
+from .analysis.advice import Advice as Advice
 from .analysis.collective_bench import collective as collective
 from .analysis.compare import Comparison as Comparison
 from .analysis.compare import compare as compare
@@ -23,6 +24,8 @@ from .result import Result as Result
 from .result import simulate as simulate
 from .scenario import Scenario as Scenario
 from .scenario import load as load
+from .studies.advice import advise as advise
+from .studies.advice import applied as applied
 from .studies.goodput.goodput import Goodput as Goodput
 from .studies.goodput.goodput import goodput as goodput
 from .studies.jobs.result import simulate_jobs as simulate_jobs

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybrid_des.analysis.counterfactual.attribution import Loss, Straggler, Stragglers, stragglers_of
+from hybrid_des.analysis.advice import Advice
+from hybrid_des.analysis.counterfactual.attribution import Loss, Stragglers, stragglers_of
 from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.ladder import (
     NO_LATENCY,
@@ -52,11 +53,13 @@ from hybrid_des.analysis.critical_path.traced import TRACED, Traced, traced_part
 from hybrid_des.analysis.difference import difference
 from hybrid_des.analysis.first_runs import SHORT, traced_beside_ladder
 from hybrid_des.analysis.holding_document import HoldingDocument, holding_document
-from hybrid_des.analysis.idle import EXPOSED, HOST, OTHERS, REPLICA
+from hybrid_des.analysis.idle import EXPOSED, HOST, OTHERS, REPLICA, busy_share
 from hybrid_des.analysis.inside_ops import own_time, replayed_inside
+from hybrid_des.analysis.losses import LINKS, Losses
 from hybrid_des.analysis.notebook_view import as_html
-from hybrid_des.analysis.step_breakdown import BUBBLE, SLOWER, StepBreakdown, step_breakdown
+from hybrid_des.analysis.step_breakdown import BUBBLE, SLOWER, StepBreakdown
 from hybrid_des.analysis.tasks import AtOnce, LocalTask, Task, grouped, in_turn
+from hybrid_des.analysis.verdict import shares_text
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cost_model.documents import packed_steps
 from hybrid_des.errors import HybridDesError
@@ -100,6 +103,7 @@ class Explanation:
         ties: how far the step depends on which of equal arrivals a link serves first; None if it does not.
         ties_not_tried: why that was not tried; empty if it was, or nothing depends on it.
         at_once: runs the tasks that were simulated, and those of pages.
+        advice: which settings to change, if they were looked for.
     """
 
     traced: Traced
@@ -112,6 +116,7 @@ class Explanation:
     ties: Ties | None = None
     ties_not_tried: str = ""
     at_once: AtOnce = in_turn
+    advice: Advice | None = None
 
     def __repr__(self) -> str:
         step, shares = format_seconds(self.seconds(self.duration)), self.breakdown.shares
@@ -127,8 +132,15 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         """Where the time goes and what would help, for notebooks."""
-        tables = self.tables()
-        return as_html(repr(self)[1:-1], {"What if": tables["what_if"], "Ladder": tables["ladder"]})
+        import pandas as pd
+
+        tables, lines = self.tables(), () if self.advice is None else self.advice.lines
+        shares = f"Time: {shares_text(self.breakdown.shares, self.run.scenario.traced)}"
+        said = [repr(self)[1:-1].partition(";")[0], shares, f"Main loss: {self.verdict}"]
+        shown = ("change", "step_time_s", "gain", "held_bytes", "remarks", "flags")
+        changes = pd.DataFrame([{name: _joined(line.to_mapping()[name]) for name in shown} for line in lines])
+        some = {"Change": changes, "What if": tables["what_if"], "Ladder": tables["ladder"]}
+        return as_html("\n".join(said), some)
 
     @property
     def run(self) -> Run:
@@ -207,9 +219,19 @@ class Explanation:
         return self.idle_time.reasons
 
     @cached_property
+    def losses(self) -> Losses:
+        """What the step is lost to, all that the short text says of it."""
+        return Losses(self.run, self.slow, [gain for gain in self.gains if gain.part.sort == LINKS])
+
+    @property
     def breakdown(self) -> StepBreakdown:
         """What the mean GPU does in a step, as in the summary."""
-        return step_breakdown(self.run)
+        return self.losses.breakdown
+
+    @property
+    def verdict(self) -> str:
+        """What costs the most, and why."""
+        return self.losses.verdict
 
     @property
     def whole(self) -> int:
@@ -230,16 +252,11 @@ class Explanation:
 
     def seconds(self, picoseconds: int) -> float:
         """Picoseconds of the run as seconds per step."""
-        return picoseconds / PICOSECONDS_PER_SECOND / self.run.scenario.steps
+        return self.losses.seconds(picoseconds)
 
     def rung(self, name: str) -> int:
         """The end of the run on a rung of the ladder."""
         return next(rung.duration for rung in self.rungs if rung.name == name)
-
-    @property
-    def culprit(self) -> Straggler | None:
-        """What holds up the run."""
-        return self.slow.culprit(self.duration) if self.slow else None
 
     @property
     def network(self) -> int:
@@ -253,6 +270,9 @@ class Explanation:
             "step_time_s": self.seconds(self.duration),
             "shares": self.shares,
             "step_shares": {name: float(share) for name, share in self.breakdown.shares.items()},
+            "main_loss": self.losses.main_loss,
+            "efficiency": float(self.breakdown.efficiency),
+            "busy_ratio": float(busy_share(self.run.timeline)),
             "critical_paths": self.paths,
             "critical_path_s": {name: self.seconds(time) for name, time in self.on_path.items()},
             "path": path_rows(self.path, self.slack, self.names)[: 100 * self.top],
@@ -366,6 +386,11 @@ _BYTES = {"transfer": "link", "latency": "latency", "queueing": "queue", REPLICA
           OTHERS: "another job"}  # fmt: skip
 
 
+def _joined(value: Any) -> Any:
+    """A value of a table; a list as text."""
+    return ", ".join(value) if isinstance(value, list) else value
+
+
 def _outcome(tried: SimulatedChange) -> dict[str, Any]:
     return {"step_time_s": tried.duration / PICOSECONDS_PER_SECOND / tried.steps, "microbatches": tried.microbatches}
 
@@ -435,7 +460,11 @@ def explain(
     slow, busiest = stragglers_of(base, slow_ones), _busiest(traced)
     trials = trials_with(slow) if slowed else early
     usual, ends_known = _usual(base, busiest), _known(base, rungs)
-    asked = [partial(_simulated, name, one, traced, ends_known.get(name)) for name, one in {**usual, **changes}.items()]
+    every = usual | changes
+    asked = [
+        partial(_simulated, name, one, traced, ends_known.get(name), asked=name in changes)
+        for name, one in every.items()
+    ]
     second = trials.tasks if slowed else (), gains_of_ranks(base, busiest), asked, _idle_here(traced)
     more, gains, rows, _ = grouped(second, at_once)
     tried, gains = [*tried, *more], sorted([*gains, *map(of_kinds.get, kinds)], key=lambda gain: gain.duration)
@@ -479,14 +508,15 @@ def _known(base: Run, rungs: Sequence[Idealisation]) -> dict[str, int]:
     return {FREE: next(rung.duration for rung in rungs if rung.name == NO_LATENCY)} if never_queues(base) else {}
 
 
-def _simulated(name: str, change: Variant, traced: Traced, end: int | None) -> SimulatedChange:
+def _simulated(name: str, change: Variant, traced: Traced, end: int | None, *, asked: bool) -> SimulatedChange:
     """A what-if, simulated unless its end is known."""
     changed, run = change.scenario, traced.run
     if end is None:  # first: it refuses durations that no column holds
         run = change.simulated(detailed=False)
         end = run.duration
     first, sure = first_order(traced.fitting(run.fold), change), difference(traced.run.scenario, changed)
-    return SimulatedChange(name, end, changed.steps, changed.schedule.microbatches, first, fits=fits(run), sure=sure)
+    count = changed.schedule.microbatches
+    return SimulatedChange(name, end, changed.steps, count, first, fits=fits(run), sure=sure, asked=asked)
 
 
 def _without_barrier(base: Run) -> list[Task]:

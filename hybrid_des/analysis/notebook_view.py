@@ -1,4 +1,4 @@
-"""What a notebook shows of a result: a line, and some of its tables."""
+"""What a notebook shows of a result: lines, and some of its tables."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ MOST_ROWS = 10  # of a table
 
 
 def as_html(line: str, tables: Mapping[str, pd.DataFrame]) -> str:
-    """A result as HTML: a line of text, then the first rows of each table below its title; empty ones are left out."""
-    parts = [f"<p>{html.escape(line)}</p>"]
+    """A result as HTML: lines of text, then the first rows of each table below its title; empty ones are left out."""
+    parts = [f"<p>{html.escape(one)}</p>" for one in line.splitlines()]
     for title, table in tables.items():
         if len(table):
             more = f" ({len(table)} rows)" if len(table) > MOST_ROWS else ""

@@ -16,7 +16,7 @@ from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-from hybrid_des.report.explained import ties_text
+from hybrid_des.report.explained_details import ties_text
 
 SIDE_LABEL = 10
 

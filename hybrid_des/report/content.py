@@ -11,6 +11,7 @@ from hybrid_des.analysis.model_figures import peak_of
 from hybrid_des.analysis.step_breakdown import BUBBLE, COMMUNICATION, RECOMPUTING, StepBreakdown
 from hybrid_des.cluster.gpus import factors
 from hybrid_des.collectives.checking import unchecked
+from hybrid_des.pipeline.schedules.one_f_one_b import InPairs
 from hybrid_des.report.billed import bill_assumptions, bill_headline
 from hybrid_des.report.experts import expert_lines
 from hybrid_des.report.extrapolated import extrapolated
@@ -177,12 +178,25 @@ def notes_of(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
         scaled = ", ".join(f"{work} × {float(by):.2f}" for work, by in factors(recorded, scenario.cluster.gpu).items())
         met = CARRIED.get((recorded, scenario.cluster.gpu.name), "how far that is off was not measured for these two")
         notes.append(f"kernels were recorded on {recorded}: {scaled}; those of other names keep their time; {met}")
+    if _streams_alone(scenario):
+        notes.append(
+            "experts.streams hides no exchange: no op of another micro-batch runs beside it; schedule.pairs: true has "
+            "a forward and a backward run together"
+        )
     if scenario.fsdp and scenario.background:
         notes.append("collectives of single layers take as long as alone: background traffic does not slow them")
     reduction = facts["gradient_communication_s"]
     if scenario.gradients.overlap and reduction["exposed"] and not reduction["hidden"]:
         notes += _hiding(scenario)
     return notes
+
+
+def _streams_alone(scenario: Scenario) -> bool:
+    """Whether exchanges of experts have a stream of their own, and nothing to run beside."""
+    experts, options = scenario.experts, scenario.schedule.options
+    if not experts.streams or experts.delay_weight or scenario.parallel.expert == 1:
+        return False
+    return isinstance(options, InPairs) and not options.pairs
 
 
 def _hiding(scenario: Scenario) -> list[str]:

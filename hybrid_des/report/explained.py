@@ -1,404 +1,310 @@
-"""The text of an explanation: verdict, path, what is nearly critical, what-ifs, ladder, ranking, idle time, next."""
+"""The text of `explain`: the step, where its time goes, what it is mainly lost to, and what would help.
+
+    Step        what it takes, how sure that is, throughput and memory
+    Time        what the mean GPU does in a step, in shares that sum to it
+    Main loss   the largest of them that is not useful computing, and why
+    Change      settings that make it shorter or, as "To fit", make it fit into memory, with the flags of the framework
+    Hardware    what faster links would give, if no setting gives half as much
+
+`opening` needs the run alone, so that it can be printed at once; `rest` comes when it is known. At most fifteen lines
+together on a hundred columns; what does not fit is left to `--details`, `explained_details`.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import groupby
-from math import log10
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from hybrid_des.analysis.counterfactual.attribution import Straggler, Stragglers
-from hybrid_des.analysis.counterfactual.what_if import SimulatedChange
-from hybrid_des.analysis.critical_path.rows import near_rows
-from hybrid_des.analysis.explanation import TWICE, Explanation
-from hybrid_des.analysis.holding_document import HoldingDocument
-from hybrid_des.analysis.idle import OTHERS
-from hybrid_des.analysis.step_breakdown import COMPUTING, SLOWER
-from hybrid_des.analysis.ties import Ties
-from hybrid_des.report.content import alarm_of, count
-from hybrid_des.report.palette import cause_name, costs_most, share_name
-from hybrid_des.report.step_rows import idle_parts
-from hybrid_des.report.text import NARROWEST, fitting, folded, labelled
-from hybrid_des.simulation.memory_remedies import fits, what_would_fit
-from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
+from hybrid_des.analysis.advice import Advice, AdviceLine
+from hybrid_des.analysis.experience import experience
+from hybrid_des.analysis.explanation import Explanation
+from hybrid_des.analysis.losses import Losses
+from hybrid_des.analysis.memory_use import memory_use
+from hybrid_des.analysis.metrics import RunAnalysis
+from hybrid_des.analysis.verdict import shares_text
+from hybrid_des.report.content import ALARM, count, recomputed
+from hybrid_des.report.explained_details import detail_blocks, note_of
+from hybrid_des.report.memory_text import gigabytes, of_memory, tensors_text
+from hybrid_des.report.text import NARROWEST, folded, labelled
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.simulation.memory import MemoryPeak, worst_peak
+from hybrid_des.simulation.outcome import Run
+from hybrid_des.units import format_number, format_seconds
 
-LABEL = 10
-
-
-NEAR = 6  # up to this many activities near the path are all shown
+LABEL = 11  # characters of a label
 
 
-SLIGHT = 0.005  # a share of the step that is not worth a line
+MOST_LINES = 15  # of the text, on `USUAL` columns
 
 
-COSTLY = 0.03  # a share of the step from which the network has a line of its own
+USUAL = 100  # columns
 
 
-SHOWN = 0.005  # a share of the step that the verdict gives
+LEAST = 0.02  # a share of the step that a gain must be to be shown
 
 
-COSTS = 0.1  # a share of the step that the verdict calls costly
+DROP = "drop "  # begins a flag that is to go
 
 
-LEAST = 0.0001  # the smallest share that is given in figures
+HALF = 2  # hardware is shown if it gives so many times what the best setting gives
 
 
-PROPOSED = 2  # changes in the advice
+KEPT = "one or two settings, simulated; model, batch and machine stay the same"
+SOME = "one or two settings, simulated, all else the same; {} more with --details"
+
+SCHEDULES = {
+    "1f1b": "1F1B", "gpipe": "GPipe", "interleaved-1f1b": "interleaved 1F1B", "eager-1f1b": "eager 1F1B",
+    "looped-bfs": "looped BFS", "zb-h1": "ZB-H1", "zb-h2": "ZB-H2", "zb-v": "ZB-V", "dualpipe": "DualPipe",
+    "dualpipe-v": "DualPipe-V", "chimera": "Chimera", "hanayo": "Hanayo",
+}  # fmt: skip
+LINKS = {"nvlink": "NVLink", "nic": "network adapters", "pcie": "PCIe"}
 
 
-MISFIT = "does not fit into memory"  # a change of a step that does
-
-
-RUNGS = {"all ranks at the mean": "even ranks", "split backward (zb-h1)": "zb-h1"}  # short names
-
-
-def render_explanation(explanation: Explanation, width: int = 100) -> str:
-    """The explanation as text of about fifteen lines.
+def render_explanation(
+    explanation: Explanation | Losses, width: int = USUAL, *, advice: Advice | None = None, details: bool = False
+) -> str:
+    """The explanation as text of at most fifteen lines.
 
     Args:
-        explanation: what `explain` found.
-        width: columns to wrap at.
+        explanation: what `explain` found, or `losses`.
+        width: columns to wrap at; on fewer than 100, lines are wrapped and so more.
+        advice: what `advise` found; by default, that which the explanation has, if any.
+        details: whether critical path, idle time and what-ifs follow; only of what `explain` found.
 
     Example:
         >>> from hybrid_des import explain, render_explanation
         >>> print(render_explanation(explain("scenarios/prototype_4gpu.yaml"), width=80).splitlines()[0])
-        prototype_4gpu: 1f1b, 4 ranks, 8 micro-batches                       step 1.21 s
+        prototype_4gpu: 4 GPUs, PP4, 1F1B
     """
-    scenario, step = explanation.run.scenario, explanation.seconds(explanation.duration)
-    parallel, schedule = scenario.parallel, scenario.schedule
-    sizes = [count(parallel.ranks, "rank"), count(explanation.run.microbatches, "micro-batch")]
+    begin = opening(explanation.run, width)
+    return "\n".join([begin, rest(explanation, width, advice=advice, details=details, above=begin.count("\n") + 1)])
+
+
+def opening(run: Run, width: int = USUAL) -> str:
+    """The text as far as the run alone tells: what it is, its step and what that is spent on."""
+    return "\n".join([*folded(_title(run), width), *_alarm(run, width), *labelled(_opening_blocks(run), width, LABEL)])
+
+
+def rest(
+    explanation: Explanation | Losses,
+    width: int = USUAL,
+    *,
+    advice: Advice | None = None,
+    details: bool = False,
+    above: int = 0,
+) -> str:
+    """The text below `opening`; arguments as those of `render_explanation`, `above` are lines before it."""
+    found = explanation.losses if isinstance(explanation, Explanation) else explanation
+    advice = advice or (explanation.advice if isinstance(explanation, Explanation) else None)
+    asked = _what_ifs(explanation, width) if isinstance(explanation, Explanation) else []
+    loss = labelled([("Main loss", [found.verdict])] if _peak(found.run).fits else [], width, LABEL)
+    faster = _faster_links(found, advice)
+    tail = [*asked, *labelled([("Hardware", faster)] if faster else [], width, LABEL)]
+    room = MOST_LINES - above - len(loss) - len(tail) if width >= USUAL else None
+    lines = [*loss, *_changes(found, advice, width, None if details else room), *tail]
+    if details and isinstance(explanation, Explanation):
+        lines += ["", *labelled(detail_blocks(explanation, max(width - LABEL, NARROWEST)), width, LABEL)]
+    return "\n".join(lines)
+
+
+def in_brief(found: Losses, advice: Advice | None = None, room: int = 90) -> dict[str, list[str]]:
+    """What a page shows beside a run, as lines of at most `room` characters by the labels of the text."""
+    fits, lines = _peak(found.run).fits, () if advice is None else advice.lines
+    said = {
+        "Time": [shares_text(found.breakdown.shares, found.run.scenario.traced)],
+        "Main loss": [found.verdict],
+        "Mend": _mended(found),
+        _label(fits): _advised(lines, room, fits=fits),
+        "Hardware": _faster_links(found, advice),
+    }
+    return {label: texts for label, texts in said.items() if texts}
+
+
+def _title(run: Run) -> str:
+    scenario = run.scenario
     steps = f", {count(scenario.steps, 'step')}" if scenario.steps > 1 else ""
-    title = f"{scenario.name}: {schedule.kind or schedule.file or 'as traced'}, {', '.join(sizes)}{steps}"
-    total = f"step {format_seconds(step)}"
-    lines = [f"{title:<{max(width - len(total) - 1, 0)}} {total}"]
-    lines = lines if len(lines[0]) <= width else [*folded(title, width), total]
-    lines += folded(alarm, width) if (alarm := alarm_of(explanation.run)) else []
-    return "\n".join([*lines, *labelled(_blocks(explanation, max(width - LABEL, NARROWEST)), width, LABEL)])
+    return f"{scenario.name}: {', '.join(_plan(scenario))}{steps}"
 
 
-def in_brief(explanation: Explanation, room: int = 90) -> dict[str, list[str]]:
-    """The verdict, the critical path and what to do next, as lines of at most `room` characters by these names."""
-    path = [_parts(explanation, room), _stops(explanation, room)]
-    return {"Verdict": [verdict(explanation)], "Path": path, "Next": [advice(explanation)]}
+def _plan(scenario: Scenario) -> Iterator[str]:
+    """The plan in a few words: "128 H100", "TP8 PP8 DP2", "1F1B", "full recompute"."""
+    parallel, schedule = scenario.parallel, scenario.schedule
+    kinds = dict.fromkeys(kind.gpu.name for kind in scenario.cluster.kinds)
+    named = "/".join(name.upper() for name in kinds if name != "custom")
+    yield f"{parallel.ranks:,} {named}" if named else count(parallel.ranks, "GPU")
+    axes = {"TP": parallel.tensor, "CP": parallel.context, "EP": parallel.expert, "PP": parallel.pipeline}
+    sizes = [f"{axis}{size}" for axis, size in {**axes, "DP": parallel.data}.items() if size > 1]
+    if sizes:
+        yield " ".join(sizes)
+    if parallel.pipeline > 1:
+        kind = schedule.kind or ("as traced" if schedule.file is None else str(schedule.file))
+        chunks = f" with {schedule.chunks} chunks" if schedule.chunks > 1 else ""
+        yield f"{SCHEDULES.get(kind, kind)}{chunks}"
+    if scenario.sharding in ("zero-2", "zero-3"):
+        yield f"ZeRO-{scenario.sharding[-1]}"
+    if scenario.recompute != "none":
+        yield f"{recomputed(scenario)} recompute"
 
 
-def _blocks(explanation: Explanation, room: int) -> Iterator[tuple[str, Sequence[str]]]:
-    yield "Verdict", [verdict(explanation)]
-    yield "Path", [_parts(explanation, room), _stops(explanation, room)]
-    if near := _near(explanation):
-        yield "Nearly", [near]
-    if explanation.document is not None:
-        yield "Document", [_document(explanation, explanation.document)]
-    if explanation.what_if:
-        yield "What if", _what_ifs(explanation, room)
-    if network := _network(explanation):
-        yield "Network", [network]
-    if slow := _slow(explanation):
-        yield "Slow", slow
-    yield "Ladder", [_ladder(explanation)]
-    if ranked := _ranked(explanation, room):
-        yield "Ranking", [ranked]
-    yield "Idle", _idle(explanation, room)
-    if explanation.ties is not None:
-        yield "Ties", [ties_text(explanation.ties, explanation.run.scenario.steps)]
-    if explanation.ties_not_tried:
-        yield "Ties", [f"not tried: {explanation.ties_not_tried}"]
-    yield "Next", [advice(explanation)]
+def _peak(run: Run) -> MemoryPeak:
+    return worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks))
 
 
-def verdict(explanation: Explanation) -> str:
-    """What costs the most, in one sentence, and the parts of the step of the mean GPU."""
-    shares = {name: float(share) for name, share in explanation.breakdown.shares.items()}
-    first, *others = sorted((name for name in shares if name != COMPUTING), key=lambda name: -shares[name])
-    shown = [COMPUTING, *(name for name in (first, *others) if shares[name] >= SHOWN)]
-    names = {name: share_name(name, explanation.run.scenario.traced) for name in shares}
-    parts = ", ".join(f"{names[name]} {_whole_percent(shares[name])}" for name in shown)
-    if culprit := explanation.culprit:
-        saved = _percent(1 - culprit.least / explanation.duration)
-        return f"held up by {culprit.name} ({saved} of the step): {parts}"
-    if shares[first] < COSTS:
-        return f"nothing but computing costs a tenth of the step: {parts}"
-    return f"{costs_most(names[first])}, {_whole_percent(shares[first])} of the step: {parts}"
-
-
-def _whole_percent(share: float) -> str:
-    return f"{share * 100:.0f} %"
-
-
-def rounded_count(number: int) -> str:
-    """A count in digits; from a billion on by its first digit and power of ten, also where no float reaches."""
-    if number < 10**9:
-        return f"{number:,}"
-    power = int(log10(number))
-    return f"{number // 10**power}e+{power}"
-
-
-def _parts(explanation: Explanation, room: int) -> str:
-    """The parts of the critical path, in words."""
-    parts, inside = explanation.on_path, explanation.inside_on_path
-    busy = Counter[int]()
-    for piece in explanation.path:
-        if piece.compute:
-            busy[explanation.names.rank(piece.activity)] += piece.compute
-    most = sorted(busy.items(), key=lambda entry: (-entry[1], entry[0]))
-    words = {"transfer": "on links", "queueing": "in queues", OTHERS: "behind other jobs", "latency": "latency"}
-    texts = [f"{_time(explanation, parts[part])} {word}" for part, word in words.items() if parts.get(part)]
-    number = explanation.paths
-    many = "very many" if number is None else rounded_count(number)
-    tail = "".join(f"   {text}" for text in [*texts, "one path" if number == 1 else f"{many} paths"])
-    if not busy:
-        return f"no compute{tail}"
-    named = [f"collectives {_time(explanation, inside)}"] if inside else []
-    named += [f"rank {rank} {_time(explanation, time)}" for rank, time in most]
-    head = f"{_time(explanation, parts['compute'])} {'in ops' if inside else 'compute'}"
-    line = fitting(f"{head} (", named, room - len(tail) - 1) + f"){tail}"
-    return line if len(line) <= room else f"{head}{tail}"
-
-
-def _stops(explanation: Explanation, room: int) -> str:
-    """The activities along the path, of a long one its ends; consecutive messages of one collective are one stop."""
-    names = [explanation.names(piece.activity) for piece in explanation.path if piece.end > piece.start]
-    stops = []
-    for name, same in groupby(names, key=lambda text: text.split(" ")[0] if ">" in text else text):
-        number = len(list(same))
-        stops.append(name if number == 1 else f"{name} ×{number}")
-    for left_out in range(len(stops)):
-        half = (len(stops) - left_out + 1) // 2
-        shown = [*stops[:half], f"… {left_out} more …", *stops[half + left_out :]] if left_out else stops
-        if len(text := " > ".join(shown)) <= room or len(shown) <= 3:
-            return text
-    return ""
-
-
-def _near(explanation: Explanation) -> str:
-    """The activities closest to the critical path."""
-    rows = near_rows(explanation.slack, explanation.names, explanation.top)
-    texts = []
-    for away, group in groupby(rows, key=lambda row: row["total_float_s"]):
-        names = list(dict.fromkeys(row["activity"] for row in group))
-        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        share = away * 1e12 / explanation.duration if explanation.duration else 0
-        texts.append(f"{shown} {'is' if len(names) == 1 else 'are'} {format_seconds(away)} ({_percent(share)}) from it")
-    return "; ".join(texts[: 2 if len(rows) <= NEAR else 1])
-
-
-def _document(explanation: Explanation, held: HoldingDocument) -> str:
-    """The document that held the step, in words, and what other packings would give."""
-    step = f" of step {held.step}" if explanation.run.scenario.steps > 1 else ""
-    context = "" if held.context is None else f", context rank {held.context}"
-    others = f" and {held.documents - 1} shorter" if held.documents > 1 else ""
-    took = f"{format_seconds(held.time / PICOSECONDS_PER_SECOND)}, {held.over_mean:.2f}× the mean micro-batch"
-    gains = [_proposed(one) for one in explanation.proposals if one.against == "documents"]
-    packed = f"; {' · '.join(gains)}" if gains else ""
-    where = f"micro-batch {held.microbatch}{step} of replica {held.replica}{context}"
-    return f"{held.tokens:,} tokens{others} in {where}: {took}{packed}"
-
-
-def _what_ifs(explanation: Explanation, room: int) -> list[str]:
-    asked = [one for one in explanation.what_if if _worth(explanation, one)]
-    width = max(24, *(len(one.change) for one in asked)) + 2
-    lines = [f"{'':<{width}}{'first order':>12}{'simulated':>12}"]
-    for tried in asked:
-        first = "–" if tried.first_order is None else _change(tried.first_order, explanation.duration)
-        steps = explanation.run.scenario.steps
-        simulated = _change(tried.duration * steps, explanation.duration * tried.steps)
-        note = _note(explanation, tried, tried.duration * steps // tried.steps)
-        line = f"{tried.change:<{width}}{first:>12}{simulated:>12}"
-        beside = len(line) + 3 + len(note) <= room
-        lines += [f"{line}   {note}"] if note and beside else [line, *([f"{note:>{len(line)}}"] if note else [])]
-    return lines
-
-
-def _worth(explanation: Explanation, tried: SimulatedChange) -> bool:
-    """Whether the result of a usual what-if is worth a line; those of the user always are."""
-    steps = explanation.run.scenario.steps
-    usual = tried.steps != steps or tried.change == TWICE
-    return (
-        not usual
-        or abs(tried.duration * steps - explanation.duration * tried.steps)
-        > SLIGHT * explanation.duration * tried.steps
-    )
-
-
-def _note(explanation: Explanation, tried: SimulatedChange, simulated: int) -> str:
-    """An explanation if both numbers differ, or if a step has a different number of micro-batches."""
-    if not tried.fits and fits(explanation.run):
-        return MISFIT
-    before = explanation.run.scenario.schedule.microbatches
-    if tried.microbatches != before:
-        return f"{_change(simulated * before, explanation.duration * tried.microbatches)} per micro-batch"
-    first = tried.first_order
-    if first is None or abs(first - simulated) <= SLIGHT * explanation.duration:
-        return ""
-    if (first <= explanation.duration) != (simulated <= explanation.duration):
-        return "the order on links changes"
-    return "another path turns critical" if simulated > first else "the order changes"
-
-
-def _network(explanation: Explanation) -> str:
-    """The cost of the network, in words."""
-    if not explanation.duration or explanation.network <= COSTLY * explanation.duration:
-        return ""
-    queue = explanation.duration - explanation.rung("no queueing")
-    share = _percent(explanation.network / explanation.duration)
-    parts = f"costs {_time(explanation, explanation.network)}, {share} of the step"
-    queued = f" (queueing {_time(explanation, queue)})" if queue > SLIGHT * explanation.duration else ""
-    return f"{parts}{queued}"
-
-
-def _slow(explanation: Explanation) -> list[str]:
-    """The cost of what is slow: in words of the costliest, and a line for everything else that `slow` names."""
-    if explanation.slow is None or not explanation.slow.groups:
+def _alarm(run: Run, width: int) -> list[str]:
+    """What to say first of a run that exceeds the memory of its GPUs."""
+    peak = _peak(run)
+    if peak.fits:
         return []
-    first = _costliest(explanation, explanation.slow)
-    stated = [group for group in explanation.slow.groups if group.stated]
-    rest = [
-        group for group in stated if not (first.startswith(f"{group.name} ") and group is explanation.slow.groups[0])
-    ]
-    return [*([first] if first else []), *(_stated_cost(explanation, group) for group in rest)]
+    needs = f"{ALARM}: the fullest GPU needs {of_memory(peak.held, peak.gpu.memory)}"
+    return folded(f"{needs}, {gigabytes(peak.excess)} too much", width)
 
 
-def _stated_cost(explanation: Explanation, group: Straggler) -> str:
-    """What an entry of `slow` costs, however little, or those together that were not simulated each without."""
-    cost = explanation.duration - group.least
-    costs = "is slow and costs" if group.together == 1 else "are slow and together cost"
-    if cost <= 0:
-        longer = f": {_time(explanation, -cost)} longer without" if cost else ""
-        return f"{group.name} {costs} nothing{longer}"
-    share = _percent(cost / explanation.duration)
-    return f"{group.name} {costs} {_time(explanation, cost)}, {share} of the step"
+def _opening_blocks(run: Run) -> Iterator[tuple[str, Sequence[str]]]:
+    findings = RunAnalysis(run)
+    if not _peak(run).fits:
+        yield "Memory", [tensors_text(memory_use(run))]
+    yield "Step", [", ".join(_step(run, findings))]
+    yield "Time", [shares_text(findings.breakdown.shares, run.scenario.traced)]
 
 
-def _costliest(explanation: Explanation, slow: Stragglers) -> str:
-    """The cost of the costliest node, rank or link; empty if it is slight."""
-    group, least = slow.groups[0], explanation.duration * (1 - SLIGHT)
-    uneven = slow.ideal < least
-    if not uneven and group.least >= least:
+def _step(run: Run, findings: RunAnalysis) -> Iterator[str]:
+    """The step, how sure it is, throughput, utilisation and memory."""
+    facts, peak = findings.summary, _peak(run)
+    step = facts["step_time_s"]
+    known = experience(run.scenario)
+    interval = known.interval(step) if known is not None and peak.fits else None
+    likely = f" (likely {_from_to(*interval)})" if interval else ""
+    yield f"{format_seconds(step)}{likely}" if peak.fits else f"{format_seconds(step)} if it fitted"
+    yield from _throughput(run.scenario, facts)
+    if "mfu" in facts:
+        yield f"MFU {facts['mfu'] * 100:.0f} %"
+    given = run.scenario.workload is None or "activation" in run.scenario.workload.memory.model_fields_set
+    if peak.fits and given:
+        yield f"memory {of_memory(peak.held, peak.gpu.memory)}"
+
+
+def _throughput(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:
+    """What a GPU processes per second or, where no model says what that is, micro-batches of all."""
+    if scenario.model is None:
+        yield f"{format_number(facts['microbatches_per_s'])} micro-batches/s"
+        return
+    noun = scenario.model.network.sample
+    what, key = ("tokens", "tokens_per_gpu_s") if noun == "sequence" else (f"{noun}s", "samples_per_gpu_s")
+    rate = facts[key]
+    yield f"{rate:,.0f} {what}/s per GPU" if rate >= 100 else f"{rate:.3g} {what}/s per GPU"
+
+
+def _from_to(low: float, high: float) -> str:
+    """An interval of times: "20.3 to 26.7 s"."""
+    first, last = format_seconds(low).split(" "), format_seconds(high).split(" ")
+    return f"{first[0]} to {' '.join(last)}" if first[1:] == last[1:] else f"{' '.join(first)} to {' '.join(last)}"
+
+
+def _what_ifs(explanation: Explanation, width: int) -> list[str]:
+    """What a user's own changes give, one each line, as they were written."""
+    steps, lines = explanation.run.scenario.steps, []
+    for one in explanation.what_if:
+        if one.asked:
+            note = note_of(explanation, one)
+            note = f"−{note[1:]}" if note.startswith("-") else note
+            change = signed(-explanation.losses.gain(one.duration * steps / one.steps))
+            lines.append(f"{one.change}: {change}{f' ({note})' if note else ''}")
+    return labelled([("What if", lines)] if lines else [], width, LABEL)
+
+
+def _changes(found: Losses, advice: Advice | None, width: int, room: int | None) -> list[str]:
+    """What would help: what is slow mended, then settings, in so many lines of text at most."""
+    fits = _peak(found.run).fits
+    heads = [("Mend", mended)] if (mended := _mended(found)) else []
+    if advice is None:
+        return labelled(heads, width, LABEL)
+    above, shown = len(labelled(heads, width, LABEL)) + 1, advice.lines
+    while room is not None and len(shown) > 1 and above + len(_advised(shown, width, fits=fits)) > room:
+        shown = shown[:-1]
+    left = len(advice.lines) - len(shown)
+    said = f"({SOME.format(left) if left else KEPT})" if shown else _nothing(advice)
+    return [*labelled([*heads, (_label(fits), [said])], width, LABEL), *_advised(shown, width, fits=fits)]
+
+
+def _label(fits: bool) -> str:
+    return "Change" if fits else "To fit"
+
+
+def _mended(found: Losses) -> list[str]:
+    """What the slow node or link that holds the step up would give if it were like the others."""
+    culprit = found.culprit
+    if culprit is None or culprit.usual is None or not _peak(found.run).fits:
+        return []
+    step = format_seconds(found.seconds(culprit.usual))
+    return [f"{culprit.name} as quick as the others: {step}, {signed(-found.gain(culprit.usual))}"]
+
+
+def _nothing(advice: Advice) -> str:
+    """Why no setting is proposed."""
+    if advice.fits:
+        return f"no setting that was tried makes the step {LEAST:.0%} shorter".replace("%", " %")
+    nearest = advice.nearest
+    if nearest is None:
+        return "no setting that was tried needs less memory"
+    lacks = gigabytes(nearest.held - nearest.memory)
+    return f"no setting that was tried fits; the nearest is {nearest.change}, which lacks {lacks}"
+
+
+def _advised(lines: Sequence[AdviceLine], width: int, *, fits: bool) -> list[str]:
+    """Proposals: what changes, the step, its gain, memory and what it costs; below, the flags or keys that change.
+
+    What several of them cost alike is said once, at the end.
+    """
+    numbers: dict[str, list[str]] = {}
+    for number, line in enumerate(lines, 1):
+        for remark in line.remarks:
+            numbers.setdefault(remark, []).append(str(number))
+    texts = []
+    for number, line in enumerate(lines, 1):
+        gain = f"{signed(-line.gain)}{_likely(line)}" if fits else ""
+        held = gigabytes(line.held) if fits else of_memory(line.held, line.memory)
+        own = ", ".join(remark for remark in line.remarks if len(numbers[remark]) == 1)
+        parts = [f" {number}  {line.change}", format_seconds(line.step_s), gain, held, own]
+        texts += folded("   ".join(filter(None, parts)), width, 4)
+        texts += [f"    {text}" for text in folded(_keys(line), max(width - 4, NARROWEST), 0, cut=False)]
+    shared = {remark: of for remark, of in numbers.items() if len(of) > 1}
+    return [*texts, *(f"    ({', '.join(of[:-1])} and {of[-1]}: {remark})" for remark, of in shared.items())]
+
+
+def _keys(line: AdviceLine) -> str:
+    """The flags that change: those to write, then those to drop; without a framework, the keys of the file."""
+    if not line.flags:
+        return " ".join(f"--set {key}={_written(value)}" for key, value in line.settings.items())
+    written = " ".join(flag for flag in line.flags if not flag.startswith(DROP))
+    return "; ".join(filter(None, [written, *(flag for flag in line.flags if flag.startswith(DROP))]))
+
+
+def _written(value: object) -> str:
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _likely(line: AdviceLine) -> str:
+    """How sure a gain is, in brackets; empty if that is not known."""
+    if line.sure is None:
         return ""
-    even = f"all even {_change(slow.ideal, explanation.duration)}"
-    waits = float(explanation.breakdown.shares[SLOWER])
-    waiting = f"; waiting for slower GPUs {_percent(waits)}" if waits > SLIGHT else ""
-    if group.least >= least:
-        return f"no single node or rank costs much: {even}{waiting}"
-    is_slow, verb = ("is slow", "computes") if group.together == 1 else ("are slow", "compute")
-    computes = is_slow if group.slow is None else f"{verb} {group.slow:.2f}× the mean"
-    mended = "at the mean" if group.usual is None else "like the others"
-    more = f", {even}" if uneven else ""
-    return f"{group.name} {computes}: {mended} {_change(group.least, explanation.duration)}{more}{waiting}"
+    low, high = line.sure.interval(-line.gain)
+    return f" (likely {signed(low).removesuffix(' %')} to {signed(high)})"
 
 
-def _ladder(explanation: Explanation) -> str:
-    """The step on each rung that shortens it, and the last one."""
-    before, texts = explanation.duration, []
-    for rung in explanation.rungs:
-        if before - rung.duration > SLIGHT / 5 * explanation.duration or rung is explanation.rungs[-1]:
-            texts.append(f"{RUNGS.get(rung.name, rung.name)} {_time(explanation, rung.duration)}")
-            before = rung.duration
-    return " · ".join(texts)
+def _faster_links(found: Losses, advice: Advice | None) -> list[str]:
+    """What the links that help most would give twice as fast, if no setting gives half as much."""
+    gains = [(found.gain(one.duration), one.part.name) for one in found.links]
+    most, name = max(gains, default=(0.0, ""))
+    best = max((line.gain for line in advice.lines), default=0.0) if advice else 0.0
+    broken = found.culprit is not None and found.culprit.slow is None  # a slow link is mended first
+    if broken or most < LEAST or best * HALF > most or not _peak(found.run).fits:
+        return []
+    links = LINKS.get(name, f"{name} links")
+    return [f"{links[0].upper()}{links[1:]} twice as fast would give {signed(-most)}"]
 
 
-def _ranked(explanation: Explanation, room: int) -> str:
-    helping = [gain for gain in explanation.gains[: explanation.top] if gain.duration < explanation.duration]
-    named = [f"{one.part.name} {one.change} {_change(one.duration, explanation.duration)}" for one in helping]
-    return fitting("", named, room, " · ") if named else ""
-
-
-def ties_text(ties: Ties, steps: int) -> str:
-    """How far a step depends on ties, in words."""
-    whole = ties.to_mapping(steps)
-    least, most = format_seconds(whole["least_s"]), format_seconds(whole["most_s"])
-    orders = count(whole["orders"], "other order")
-    return f"step {least} … {most} in {orders} of simultaneous arrivals at links"
-
-
-def _idle(explanation: Explanation, room: int) -> list[str]:
-    """Idle time: the mean by cause, and of the rank that idles the most by what happened meanwhile."""
-    parts = idle_parts(explanation.run, explanation.breakdown)
-    whole, step = explanation.breakdown.whole, explanation.seconds(explanation.duration)
-    named = sorted(((name, part) for name, part in parts.items() if part), key=lambda entry: -entry[1])
-    if not named:
-        return ["none"]
-    mean = format_seconds(float(sum(parts.values()) / whole) * step)
-    large = [(name, part) for name, part in named if part > SLIGHT * whole] or named
-    means = [f"{cause_name(name)} {format_seconds(float(part / whole) * step)}" for name, part in large]
-    worst = int(explanation.idle_time.of_ranks.argmax())
-    during = [f"{what} {_time(explanation, time)}" for what, time in explanation.during(worst).items()]
-    return [
-        fitting(f"mean {mean}: ", means, room),
-        fitting(f"rank {worst}  {_time(explanation, int(explanation.idle_time.of_ranks[worst]))}: ", during, room),
-    ]
-
-
-def advice(explanation: Explanation) -> str:
-    """What to try next: of the changes that were simulated, those that help the most."""
-    if not fits(explanation.run):
-        return _to_fit(explanation)
-    slow = [one for one in explanation.proposals if one.against == "slow ranks"]
-    bought = [one for one in explanation.proposals if one.against == "links"][:1]
-    free = [one for one in explanation.proposals if one.against not in ("slow ranks", "links")]
-    free.sort(key=lambda proposal: "microbatches=" in proposal.change)  # last, since these change the training
-    hidden, steps = _hidden(explanation), explanation.run.scenario.steps
-    if hidden > max((one.gain for one in explanation.proposals), default=SLIGHT):
-        change = f"barrier=false,steps={max(4, steps)} ({_gain(hidden)})"
-        return f"{change}: the barrier between steps hides what this schedule gains"
-    if slow:
-        return "; then ".join(map(_proposed, [*slow, *free[:1]]))
-    texts = [_proposed(one) for one in _one_of_each(free)[:PROPOSED]]
-    if bought and (not free or bought[0].gain > free[0].gain / 2):
-        texts.append(f"to buy: {_proposed(bought[0])}")
-    if texts:
-        return "; or ".join(texts)
-    quicker = next((gain for gain in explanation.gains if gain.duration < explanation.duration), None)
-    if quicker is None:
-        return "nothing that was tried makes it shorter"
-    saved = _change(quicker.duration, explanation.duration)
-    return f"quicker ops, little else costs: {quicker.part.name} {quicker.change} {saved}"
-
-
-def _to_fit(explanation: Explanation) -> str:
-    """What to try next where the step does not fit into memory: only what does."""
-    run = explanation.run
-    texts = [_proposed(one) for one in _one_of_each(explanation.proposals)[:PROPOSED]]
-    if texts:
-        return f"to fit into memory: {'; or '.join(texts)}"
-    best = what_would_fit(run.scenario, run.plan, run.fabric)
-    return f"nothing that was tried fits into memory{f': {best}' if best else ''}"
-
-
-def _hidden(explanation: Explanation) -> float:
-    """The share of a step that several steps without a barrier save."""
-    steps = explanation.run.scenario.steps
-    saved = [1 - one.duration * steps / (explanation.duration * one.steps) for one in explanation.what_if
-             if one.steps != steps and one.fits and explanation.duration]  # fmt: skip
-    return max(saved, default=0.0)
-
-
-def _one_of_each(ordered: Sequence[SimulatedChange]) -> list[SimulatedChange]:
-    """The best change of each key."""
-    best: dict[str, SimulatedChange] = {}
-    for proposal in ordered:
-        best.setdefault(proposal.change.partition("=")[0], proposal)
-    return list(best.values())
-
-
-def _proposed(tried: SimulatedChange) -> str:
-    per = " per micro-batch" if "microbatches=" in tried.change else ""
-    likely = f", {tried.sure.likely(-tried.gain)}" if tried.sure is not None else ""
-    return f"{tried.change} ({_gain(tried.gain)}{per}{likely})"
-
-
-def _gain(share: float) -> str:
-    return f"{-share * 100:+.1f} %"
-
-
-def _time(explanation: Explanation, picoseconds: int) -> str:
-    return format_seconds(explanation.seconds(picoseconds))
-
-
-def _change(after: int, before: int) -> str:
-    share = after / before - 1 if before else 0.0
-    return f"{share * 100:+.1f} %" if abs(share) >= 0.0005 else "0 %"
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.3g} %" if abs(share) >= LEAST or not share else f"less than {LEAST:.2%}".replace("%", " %")
+def signed(share: float) -> str:
+    """A change of a step in whole percent: "−37 %"; of less than one, with a digit more."""
+    digits = 0 if abs(share) >= 0.01 else 1
+    text = f"{share * 100:+.{digits}f}".replace("-", "−")
+    return "0 %" if not float(text.replace("−", "-")) else f"{text} %"

@@ -72,31 +72,6 @@ CAUSES = {  # by the names of `analysis.idle`: causes, phases of the pipeline, a
 }  # fmt: skip
 
 
-SHARE_NAMES = {  # of `analysis.step_breakdown`, in sentences
-    "computing": "computing", "recomputing": "recomputing activations",
-    "tensor": "tensor-parallel communication", "context": "context-parallel communication",
-    "expert": "expert-parallel communication", "pipeline": "pipeline messages", "gradients": "gradient reduction",
-    "parameters": "parameter gathers", "bubble": "pipeline bubble", "slower": "waiting for slower GPUs", "host": "host",
-}  # fmt: skip
-
-
-OF_TRACES = {  # whose collectives say what they do, but not for which axis
-    "gradients": "all-reduces and reduce-scatters", "parameters": "all-gathers and broadcasts",
-    "expert": "all-to-alls", "pipeline": "sends and receives",
-}  # fmt: skip
-
-
-def share_name(name: str, traced: bool = False) -> str:
-    """A part of the step in a sentence; `traced`: of recorded programs."""
-    return (OF_TRACES if traced else {}).get(name) or SHARE_NAMES[name]
-
-
-def costs_most(name: str) -> str:
-    """A sentence that begins with a part of the step, by its name in sentences."""
-    plural = name in (SHARE_NAMES["pipeline"], SHARE_NAMES["parameters"], *OF_TRACES.values())
-    return f"{'the ' if name == SHARE_NAMES['host'] else ''}{name} {'cost' if plural else 'costs'} the most"
-
-
 def cause_name(cause: str) -> str:
     """A cause of idle time, or a part of the wait for a message, in words; others as they are."""
     if cause.startswith(MESSAGE):

@@ -9,9 +9,10 @@ from typing import NamedTuple
 from hybrid_des.analysis.idle import DEPENDENCY, END_OF_STEP, HOST, PHASES
 from hybrid_des.analysis.inside_ops import AXES
 from hybrid_des.analysis.step_breakdown import BUBBLE, COMPUTING, RECOMPUTING, SLOWER, StepBreakdown
+from hybrid_des.analysis.verdict import SHARE_NAMES
 from hybrid_des.analysis.waiting import waiting
 from hybrid_des.cluster.purposes import ACTIVATION, CONTEXT, PARAMETERS, REDUCTION
-from hybrid_des.report.palette import MESSAGE, SHARE_NAMES, cause_name
+from hybrid_des.report.palette import MESSAGE, cause_name
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 

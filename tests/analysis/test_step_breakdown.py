@@ -8,6 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from support.scenarios import merged, scenario
 from support.scenarios import values as small
+from support.verdicts import of_model
 
 from hybrid_des import explain, render_explanation, simulate
 from hybrid_des.analysis.inside_ops import AXES, collectives_of, inside_ops
@@ -19,15 +20,8 @@ from hybrid_des.report.page.drawn import tables_of
 from hybrid_des.scenario.loading import load, scenario_from
 from hybrid_des.shortcuts.run import run
 
-MODEL = {"base": "llama3.1-8b", "layers": 4}
 SPARSE = {"base": "mixtral-8x7b", "layers": 4}
 FREE = {"bandwidth": "inf", "latency": 0}
-
-
-def of_model(model=None, **sections):
-    """Four micro-batches of a small model on H100s."""
-    base = {"model": model or MODEL, "cluster": {"gpu": "h100"}, "schedule": {"kind": "1f1b", "microbatches": 4}}
-    return merged(base, sections)
 
 
 RUNS = {
@@ -194,13 +188,13 @@ def test_the_verdict_names_tensor_collectives_that_cost_most():
     text = " ".join(render_explanation(explained).split())
     share = explained.breakdown.shares["tensor"]
     assert share > Fraction(1, 5)
-    assert f"Verdict tensor-parallel communication costs the most, {float(share):.0%}".replace("%", " %") in text
+    assert f"Main loss tensor-parallel communication: {float(share) * 100:.0f} % of the step. It ex" in text
     assert "compute-bound" not in text and "wait for bytes" not in text
 
 
 def test_a_verdict_without_a_large_loss_blames_nothing():
     text = render_explanation(explain(scenario("1f1b", 1, 4)))
-    assert "Verdict   nothing but computing costs a tenth of the step: computing 100 %" in text
+    assert "Main loss  computing is 100 %; nothing else costs a tenth" in text
 
 
 def test_collectives_inside_ops_are_drawn_in_lanes(found):

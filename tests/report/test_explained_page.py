@@ -10,7 +10,7 @@ from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.analysis.idle import account
 from hybrid_des.analysis.reasons import reasons_of
 from hybrid_des.analysis.step_times import step_times
-from hybrid_des.report.explained import rounded_count
+from hybrid_des.report.explained_details import rounded_count
 from hybrid_des.report.page.drawn import tables_of
 from hybrid_des.report.page.traced_pages import traced_reasons
 
@@ -62,7 +62,7 @@ def test_the_path_is_drawn_though_replicas_are_alike(graph):
 def test_explain_writes_a_page(run, scenarios, tmp_path):
     code, _, err = run("explain", scenarios / "prototype_4gpu.yaml", *SMALL, "--out", tmp_path / "e")
     assert (code, err) == (0, [f"wrote {tmp_path / 'e' / 'report.html'}"])
-    assert "Verdict" in (tmp_path / "e" / "report.html").read_text()
+    assert "Main loss" in (tmp_path / "e" / "report.html").read_text()
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ from support.tables import from_table
 from hybrid_des import load, plots, simulate
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import PlanRequest
-from hybrid_des.report.palette import costs_most
 from hybrid_des.report.terminal import render
 from hybrid_des.result import Result
 
@@ -258,6 +257,26 @@ def test_overlap_that_hides_nothing_says_what_would_hide(pipeline, sharding, buc
     assert "hides nothing" not in render(followed)
 
 
+def test_streams_without_pairs_say_what_would_hide_exchanges():
+    """A stream of its own hides nothing where no op of another micro-batch runs beside the exchange."""
+    sizes = {"layers": 2, "hidden": 1024, "heads": 8, "ffn": 2048, "vocab": 4096, "sequence": 2048}
+    stated = {
+        "cluster": {"gpu": "h100", "gpus_per_node": 4},
+        "model": {**sizes, "experts": {"count": 8, "active": 2, "ffn": 2048}},
+        "parallel": {"data": 4, "expert": 4},
+        "batch": 32,
+        "schedule": {"kind": "1f1b"},
+    }
+    plain, streams, pairs = (
+        simulate(load(stated, changes))
+        for changes in ([], ["experts.streams=true"], ["experts.streams=true", "schedule.pairs=true"])
+    )
+    said = "experts.streams hides no exchange: no op of another micro-batch runs beside it; schedule.pairs: true"
+    assert [said in " ".join(render(result).split()) for result in (plain, streams, pairs)] == [False, True, False]
+    assert streams.summary["step_time_s"] == plain.summary["step_time_s"]
+    assert pairs.summary["step_time_s"] < plain.summary["step_time_s"]
+
+
 def test_idle_time_names_what_was_waited_for(scenarios):
     text = render(simulate(load(scenarios / "contention_slower.yaml", ["slow=[{gpu: 0, factor: 0.8}]"])))
     labels = re.findall(r"^  (\S.*?)  +[\d.]+ m?s", text, flags=re.MULTILINE)
@@ -281,14 +300,3 @@ def test_a_line_counts_the_identical_ranks_it_stands_for():
     folded = simulate({"parallel": {"data": 4}, "workload": {"forward": 1, "backward": 2}, "fold": 2})
     names = folded.gantt(Figure().subplots()).get_yticklabels()
     assert [text.get_text() for text in names] == ["rank 0 ×4"]  # two are simulated, each for two
-
-
-@pytest.mark.parametrize(("name", "sentence"), [
-    ("recomputing activations", "recomputing activations costs the most"),
-    ("waiting for slower GPUs", "waiting for slower GPUs costs the most"),
-    ("host", "the host costs the most"),
-    ("pipeline messages", "pipeline messages cost the most"),
-    ("all-reduces and reduce-scatters", "all-reduces and reduce-scatters cost the most"),
-])  # fmt: skip
-def test_verdicts_agree_in_number(name, sentence):
-    assert costs_most(name) == sentence

@@ -19,7 +19,7 @@ from hybrid_des.errors import HybridDesError
 from hybrid_des.interface.cli.commands.search import _listed
 from hybrid_des.planning.program_table import OP_KINDS
 from hybrid_des.report.cost_tables import render_stages
-from hybrid_des.report.explained import advice
+from hybrid_des.report.explained_details import next_change
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import misnamed, read_scenario
 from hybrid_des.shortcuts.run import run
@@ -118,7 +118,7 @@ def _explained(file: Path, scenario: Scenario, base: Run) -> Iterator[tuple[str,
             changed = run(load(file, [one.change]).model_copy(update={"on_oom": "warn"}))
             assert changed.timeline.duration == one.duration, one
             assert fits(changed) or not fits(base), one
-    next_line = advice(found)
+    next_line = next_change(found)
     parts = re.split(r"; (?:or|then) ", next_line)
     for part in parts:
         yield _kind_followed(part, file, scenario, found)

@@ -333,11 +333,11 @@ def test_a_link_with_state_opens_the_same_picture_elsewhere(tab, chromium, addre
 def test_an_idle_page_says_why_and_what_is_possible(tab):
     tab.until("document.body.dataset.why")
     assert tab.run("[...document.querySelectorAll('#why dt')].map((one) => one.textContent)") == [
-        "Verdict",
-        "Path",
-        "Next",
+        "Time",
+        "Main loss",
+        "Change",
     ]
-    assert tab.run("$('why').innerText").count("pipeline bubble costs the most") == 1
+    assert tab.run("$('why').innerText").count("pipeline bubble: 27 % of the step") == 1
     assert tab.run("$('range-parallel.pipeline').textContent") == "possible: 1–4"
     tab.run("change('schedule.microbatches', '9')")
     drawn(tab)

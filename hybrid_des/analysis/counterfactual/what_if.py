@@ -267,6 +267,7 @@ class SimulatedChange(NamedTuple):
         gain: of a proposal the saved share of the time per micro-batch.
         fits: whether no GPU exceeds its memory.
         sure: how sure the change is; None if that is not known.
+        asked: whether a user asked for it.
     """
 
     change: str
@@ -278,6 +279,7 @@ class SimulatedChange(NamedTuple):
     gain: float = 0.0
     fits: bool = True
     sure: Difference | None = None
+    asked: bool = False
 
 
 class Part(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from hybrid_des.analysis.explanation import explain
+from hybrid_des.analysis.losses import losses
 from hybrid_des.analysis.model_figures import AXES
 from hybrid_des.errors import HybridDesError, UsageError, one_line
 from hybrid_des.interface.live.controls import controls_of
@@ -35,6 +35,7 @@ from hybrid_des.scenario.export import yaml_text
 from hybrid_des.scenario.loading import read_scenario, scenario_of
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.watch import RunProgress
+from hybrid_des.studies.advice import advise
 from hybrid_des.studies.sweep.rows import columns
 from hybrid_des.units import format_bytes
 
@@ -218,7 +219,12 @@ def _why(state: ServerState, request: Request, newer: Callable[[], bool]) -> dic
     scenario = scenario_of(document)
     with ended_by(newer):
         possible = possible_values(document, controls_of(scenario, document))
-        return {"why": in_brief(explain(scenario)) if _is_small(scenario) else {}, "possible": possible}
+        return {"why": _said_of(scenario) if _is_small(scenario) else {}, "possible": possible}
+
+
+def _said_of(scenario: Scenario) -> dict[str, list[str]]:
+    found = losses(scenario)
+    return in_brief(found, advise(scenario, run=found.run))
 
 
 def _is_small(scenario: Scenario) -> bool:

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import yaml
 
 from hybrid_des.analysis.metrics import RunAnalysis
+from hybrid_des.analysis.verdict import share_name
 from hybrid_des.interchange.profiles.recognition import WHAT, Profile
 from hybrid_des.measured.imports.calibrating import Calibration
 from hybrid_des.measured.replay.stragglers import Stragglers
 from hybrid_des.measured.replay.who_was_slow import told, told_of_ranks
 from hybrid_des.report.files.staging import Written, write_files
 from hybrid_des.report.page.document import PageRun, page_of
-from hybrid_des.report.palette import share_name
 from hybrid_des.report.terminal import as_html
 from hybrid_des.units import format_seconds
 

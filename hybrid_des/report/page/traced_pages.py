@@ -33,7 +33,7 @@ LINE = 13  # pixels between names
 
 def explanation_page(explanation: Explanation) -> str:
     """The page of `explain`: its text, curves and changes above the run."""
-    lines = render_explanation(explanation, WIDTH).splitlines()
+    lines = render_explanation(explanation, WIDTH, details=True).splitlines()
     shown = explanation.traced.shown
     drawn = curves_svg(curves(explanation.run, explanation.gains, explanation.at_once), explanation.seconds(1))
     more = f"<div>{drawn}{what_if_table(explanation)}</div>"

@@ -58,7 +58,8 @@ class Evaluation:
         misfit: whether it is ruled out because of its memory.
         least: a lower bound on its cost, or its cost once it is simulated.
         held: bytes held by its fullest GPU; a lower bound before its order is known.
-        excess: bytes beyond the usable memory; negative if it fits.
+        excess: bytes beyond the usable memory of the GPU that is closest to it; negative if it fits.
+        allowed: the usable memory of that GPU.
         fingerprint: a hash that equivalent plans share.
         days: of an objective that has them, a lower bound on the days of the training, or these days once simulated.
         row: the summary.
@@ -69,6 +70,7 @@ class Evaluation:
     least: float = 0.0
     held: int = 0
     excess: int = 0
+    allowed: int = 0
     fingerprint: str = ""
     days: float = 0.0
     row: Row = field(default_factory=dict)
@@ -165,10 +167,13 @@ def _bound_order(settings: Settings, scenario: Scenario) -> Evaluation:
 
 
 def _simulate(settings: Settings, scenario: Scenario) -> Evaluation:
-    times, _ = _shared(scenario)
+    times, ranks = _shared(scenario)
     # a row needs no messages, memory is checked here, and failures over weeks are not part of a step
-    changed = {"record": "compute", "on_oom": "warn", "faults": None}
-    row = dict(summary(run(scenario.model_copy(update=changed), fabric=times.fabric)))
+    quiet = scenario.model_copy(update={"record": "compute", "on_oom": "warn", "faults": None})
+    known = None
+    if scenario.gradients.every == 1 and scenario.numerics is None:  # else a run makes parts of its own
+        known = parts_of(quiet, _ordered(scenario)[1], times.fabric, ranks=ranks, times=times)
+    row = dict(summary(run(quiet, fabric=times.fabric, parts=known)))
     bounded = _bounded(settings, scenario, row["peak_memory_bytes"])
     row["out_of_memory"] = bounded.misfit
     seconds = row["outer"]["mean_step_s"] if "outer" in row else row["step_time_s"]
@@ -198,10 +203,10 @@ def _bounded(settings: Settings, scenario: Scenario, held: Sequence[int], least:
     tightest = _allowed(settings, scenario)
     worst = max(range(len(tightest)), key=lambda rank: held[rank] - tightest[rank])
     excess = held[worst] - tightest[worst]
-    reason = ""
-    if excess > 0:
+    reason, fits = "", excess <= 0
+    if not fits and not settings.bounding:
         reason = f"pipeline rank {worst} holds {least}{format_bytes(held[worst])}; {format_bytes(tightest[worst])} fit"
-    evaluation = Evaluation(reason=reason, misfit=excess > 0, held=max(held), excess=excess)
+    evaluation = Evaluation(reason=reason, misfit=not fits, held=max(held), excess=excess, allowed=tightest[worst])
     return _costing(settings, scenario, 0, evaluation)
 
 

@@ -90,6 +90,7 @@ class Settings:
         block: the rest of the block.
         imports: user-defined plug-in files that every worker imports first.
         tunables: the keys to tune.
+        bounding: whether plans that do not fit are evaluated further, only their excess is counted.
         known: sections of plans that were validated before.
     """
 
@@ -99,6 +100,7 @@ class Settings:
     block: SearchBlock
     imports: tuple[str, ...] = ()
     tunables: tuple[Tunable, ...] = ()
+    bounding: bool = False
     known: KnownSections = field(default_factory=KnownSections, repr=False, compare=False)
 
     @property

@@ -189,7 +189,7 @@ def test_the_command_lines_own_overrides_come_first():
 def test_why_gives_reasons_and_possible_values(scenarios):
     state = ServerState(scenarios / "a100_8x.yaml")
     given = answer(state, Request(number=3, file="a100_8x.yaml", want="why"))
-    assert list(given["why"]) == ["Verdict", "Path", "Next"]
+    assert list(given["why"]) == ["Time", "Main loss", "Change"]
     assert given["possible"]["parallel.pipeline"] == ["1", "2", "3", "4"]
     assert "gpipe" in given["possible"]["schedule.kind"]
     assert "hanayo" in given["possible"]["schedule.kind"]  # with two chunks, as by default

@@ -1,26 +1,39 @@
 """Say why a step takes as long as it does, and simulate what would help.
 
-The step is simulated with the causes of everything recorded: critical paths, idle time by what went on meanwhile, and
-what-ifs, of which "first order" keeps the order of everything and "simulated" does not. A what-if is a key and a factor
-or value, such as cluster.infiniband.bandwidth=2x, schedule.kind=zb-h1, rank.3.time=0.9x, kind.B.time=0.5x,
-links.bandwidth=inf, links.latency=0x or link.node0/nic0/out.bandwidth=2x; commas join changes made together. Of several
-jobs, it is jobs.NAME.KEY, or jobs.NAME=none to leave one out.
+The text has at most fifteen lines: the step, where its time goes, what it is mainly lost to, and settings that would
+make it shorter, each simulated. --details adds the critical path, idle time by what went on meanwhile, and what-ifs, of
+which "first order" keeps the order of everything and "simulated" does not. A what-if is a key and a factor or value,
+such as cluster.infiniband.bandwidth=2x, schedule.kind=zb-h1, rank.3.time=0.9x, kind.B.time=0.5x, links.bandwidth=inf,
+links.latency=0x or link.node0/nic0/out.bandwidth=2x; commas join changes made together. Of several jobs, it is
+jobs.NAME.KEY, or jobs.NAME=none to leave one out.
 """
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
-from hybrid_des.analysis.explanation import explain
+from hybrid_des.analysis.advice import Advice
+from hybrid_des.analysis.explanation import Explanation, explain
+from hybrid_des.analysis.losses import losses, step_alone
+from hybrid_des.analysis.memory_use import memory_use
 from hybrid_des.analysis.tasks import AtOnce
-from hybrid_des.interface.cli.arguments import add_common, add_jobs, add_quiet_json, count, one_scenario
+from hybrid_des.errors import UsageError
+from hybrid_des.interface.cli.arguments import add_common, add_jobs, add_quiet_json, as_path, count, one_scenario
 from hybrid_des.interface.cli.deadline import within
-from hybrid_des.interface.cli.output import say, show_result, status_line, terminal_width
-from hybrid_des.report.explained import advice, render_explanation, verdict
+from hybrid_des.interface.cli.output import print_json, say, show_result, status_line, terminal_width, write_file
+from hybrid_des.interface.cli.output import show as show_text
+from hybrid_des.report.explained import opening, render_explanation, rest
+from hybrid_des.report.explained_details import next_change
 from hybrid_des.report.files.staging import write_files
+from hybrid_des.report.memory_text import render_memory
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.jobs import Jobs, has_jobs, jobs_of
 from hybrid_des.scenario.loading import load, read_scenario
 from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.simulation.outcome import Run
+from hybrid_des.studies.advice import advise, applied
 from hybrid_des.studies.forked import forked, nobody
 
 
@@ -31,6 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--what-if", action="append", default=[], metavar="KEY=FACTOR", help="a change to simulate; may be repeated"
     )
     parser.add_argument("--top", type=count, default=10, metavar="N", help="rows of each list (default 10)")
+    parser.add_argument(
+        "--details", action="store_true", help="also critical path, idle time, what-ifs and what each class costs"
+    )
+    parser.add_argument(
+        "--apply", type=count, metavar="N", help="write the scenario with change N to the file of --write"
+    )
+    parser.add_argument("--write", metavar="FILE", type=as_path, help="the scenario file that --apply writes")
+    parser.add_argument("--memory", action="store_true", help="say what fills the fullest GPU instead, and when")
     add_jobs(parser, "; default: one per core, for a long run")
     add_quiet_json(parser)
     add_common(parser, out="also write the page report.html, with the critical path, to this folder")
@@ -38,27 +59,82 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Explain a scenario."""
+    if (args.apply is None) != (args.write is None):
+        raise UsageError("--apply N and --write FILE belong together: the number of a change, and where its file goes")
     if has_jobs(document := read_scenario(args.file, args.set)):
         return _jobs(args, document)
+    with within(args.budget, args.file):
+        scenario = one_scenario("explain", args.file, args.set)
+    if args.memory:
+        return _memory(args, scenario)
+    begun = _begun(args, scenario)
+    with status_line(args.quiet) as show, within(args.budget, scenario.name):
+        at_once = _at_once(args, show)
+        found = _whole(args, scenario, at_once) if _is_whole(args) else losses(scenario, at_once, base=begun)
+        advice = advise(args.file, args.set, run=found.run)
+    found = replace(found, advice=advice) if isinstance(found, Explanation) else found
+    how: dict[str, Any] = {"advice": advice, "details": args.details}
+    if args.json and isinstance(found, Explanation):
+        further = {"next": next_change(found), "advice": advice.to_mapping()}
+        print_json(args, {"verdict": found.verdict, **found.to_mapping(), **further})
+    elif begun is not None:
+        above = len(opening(begun, terminal_width()).splitlines())
+        show_text(rest(found, terminal_width(), above=above, **how))
+    else:
+        show_text(render_explanation(found, terminal_width(), **how))
+    if args.apply is not None:
+        _apply(args, advice)
+    if args.out is not None and isinstance(found, Explanation):
+        from hybrid_des.report.page.traced_pages import explanation_page
 
+        write_files(args.out, {"report.html": explanation_page(found)})
+        say(f"wrote {args.out / 'report.html'}")
+    return 0
+
+
+def _apply(args: argparse.Namespace, advice: Advice) -> None:
+    """Write the scenario with a change that was proposed.
+
+    Raises:
+        UsageError: there is no change of this number.
+    """
+    if args.apply > len(advice.lines):
+        number = f"{len(advice.lines)} changes" if len(advice.lines) != 1 else "1 change"
+        raise UsageError(f"--apply {args.apply}: {advice.scenario.name} has {number} to apply")
+    line = advice.lines[args.apply - 1]
+    write_file(args.write, applied(args.file, line, args.set))
+    say(f"wrote {args.write}: {line.change}")
+
+
+def _is_whole(args: argparse.Namespace) -> bool:
+    """Whether more is asked for than the short text, which needs no causes."""
+    return bool(args.details or args.json or args.what_if or args.out is not None)
+
+
+def _whole(args: argparse.Namespace, scenario: Scenario, at_once: AtOnce) -> Explanation:
     def build(overrides: Sequence[str]) -> Scenario:
         return load(args.file, [*args.set, *overrides])
 
-    with within(args.budget, args.file):
-        scenario = one_scenario("explain", args.file, args.set)
-    with status_line(args.quiet) as show, within(args.budget, scenario.name):
-        at_once = _at_once(args, show)
-        explanation = explain(scenario, args.what_if, build=build, top=args.top, at_once=at_once)
-    show_result(
-        args,
-        lambda: {"verdict": verdict(explanation), **explanation.to_mapping(), "next": advice(explanation)},
-        lambda: render_explanation(explanation, terminal_width()),
-    )
-    if args.out is not None:
-        from hybrid_des.report.page.traced_pages import explanation_page
+    return explain(scenario, args.what_if, build=build, top=args.top, at_once=at_once)
 
-        write_files(args.out, {"report.html": explanation_page(explanation)})
-        say(f"wrote {args.out / 'report.html'}")
+
+def _begun(args: argparse.Namespace, scenario: Scenario) -> Run | None:
+    """On a terminal, show the first lines as soon as the step is simulated; its run, None if nothing is shown yet."""
+    if args.json or not sys.stdout.isatty():
+        return None
+    with status_line(args.quiet), within(args.budget, scenario.name):
+        first = step_alone(scenario)
+    show_text(opening(first, terminal_width()))
+    sys.stdout.flush()
+    return first
+
+
+def _memory(args: argparse.Namespace, scenario: Scenario) -> int:
+    """Say what fills the fullest GPU, and when."""
+    with status_line(args.quiet), within(args.budget, scenario.name):
+        use = memory_use(step_alone(scenario))
+    value = {"name": scenario.name, "memory": use.to_mapping()}
+    show_result(args, lambda: value, lambda: render_memory(scenario.name, use, terminal_width()))
     return 0
 
 

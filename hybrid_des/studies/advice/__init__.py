@@ -1,0 +1,15 @@
+"""Advice: the few changes of a scenario's settings that make its step shorter, or make it fit into memory.
+
+advice = advise("scenarios/llama3.1-70b_128.yaml")
+advice.lines[0].change          # in words; .settings, .step_s, .gain, .flags …
+applied("scenarios/llama3.1-70b_128.yaml", advice.lines[0])    # the file with it
+
+moves, layouts    what can be changed                      position, words
+neighbourhood     plans one and two moves away, priced     evaluation
+choice            the few that are shown                   catches, framework
+"""
+
+from hybrid_des.studies.advice.advising import advise
+from hybrid_des.studies.advice.applied import applied
+
+__all__ = ["advise", "applied"]

@@ -1,0 +1,37 @@
+"""The file of a line of advice, from which the next question starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hybrid_des.analysis.advice import AdviceLine
+from hybrid_des.scenario.composition import anchor
+from hybrid_des.scenario.export import yaml_text
+from hybrid_des.scenario.loading import Source, document_of
+from hybrid_des.scenario.overrides import Overrides
+from hybrid_des.studies.sweep.runner import with_case
+
+
+def applied(source: Source, line: AdviceLine, overrides: Overrides = ()) -> str:
+    """The text of a scenario file: the content of a file with what a line sets.
+
+    Paths in it are made absolute, so that it can be placed anywhere.
+
+    Args:
+        source: the scenario that advice was asked on, the path of its file, or a mapping.
+        line: of the advice.
+        overrides: those with which advice was asked.
+
+    Raises:
+        ScenarioError: the source or an override is wrong.
+
+    Example:
+        >>> from hybrid_des import advise, applied
+        >>> advice = advise("scenarios/h100_2x8.yaml")
+        >>> print(applied("scenarios/h100_2x8.yaml", advice.lines[0]).splitlines()[0])
+        # h100_2x8 with zb-v
+    """
+    document = with_case(document_of(source, overrides), line.settings, "advice")
+    anchor(document, Path.cwd())
+    values = {key: value for key, value in document.value.items() if value not in ({}, None)}
+    return f"# {line.scenario.name} with {line.change}\n\n{yaml_text(values)}"

@@ -1,0 +1,57 @@
+"""What a plan costs beside time: catches, which put it below plans without, and remarks, which do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.studies.advice.framework import Framework, lacking
+from hybrid_des.units import format_bytes
+
+TIGHT = 0.92  # share of the memory above which a plan may not fit for what is not modelled, such as fragmentation
+
+
+def catches(
+    before: Scenario, after: Scenario, framework: Framework | None, held: int, memory: int, now: int
+) -> tuple[str, ...]:
+    """Why one may not want a plan that is quicker.
+
+    Args:
+        before: the scenario as it is.
+        after: the plan.
+        framework: what starts both.
+        held: bytes of the GPU closest to its memory.
+        memory: bytes that it has.
+        now: bytes held in the scenario as it is.
+    """
+    reasons = [*_of_settings(before, after)]
+    if held > TIGHT * memory and (held > now or now > memory):
+        reasons.insert(0, f"tight: {format_bytes(memory - held)} left")
+    if framework is not None:
+        missing = lacking(framework.launch(before), framework.launch(after))
+        reasons += [f"not in {framework.name}: {line}" for line in missing]
+    return tuple(reasons)
+
+
+def _of_settings(before: Scenario, after: Scenario) -> Iterator[str]:
+    if before.gradients.codec != after.gradients.codec:
+        yield "changes rounding"
+    if after.offload != before.offload:
+        yield "needs memory of the host"
+    if after.cuda_graphs != before.cuda_graphs:
+        yield "graphs need shapes that do not change, and memory that is not modelled"
+
+
+def remarks(before: Scenario, after: Scenario) -> tuple[str, ...]:
+    """What a plan costs otherwise."""
+    return tuple(text for text, holds in REMARKS.items() if holds(before, after))
+
+
+def _reshaped(before: Scenario, after: Scenario) -> bool:
+    axes = ("tensor", "pipeline", "expert", "of_expert")
+    cut = any(getattr(before.parallel, axis) != getattr(after.parallel, axis) for axis in axes)
+    pipelined = after.parallel.pipeline > 1
+    return cut or (pipelined and before.schedule.chunks != after.schedule.chunks)
+
+
+REMARKS: dict[str, Callable[[Scenario, Scenario], bool]] = {"checkpoints change their layout": _reshaped}

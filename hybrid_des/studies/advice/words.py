@@ -1,0 +1,108 @@
+"""What differs between two plans, in words: "no recompute", "TP8 → TP4, DP2 → DP4", "10 virtual stages"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.studies.advice.layouts import SHORT, VIRTUAL
+from hybrid_des.workload.models.layer import OPS
+
+AXES = ("tensor", "context", "pipeline", "data", "expert")
+NAMES = {**SHORT, "expert": "EP"}
+
+
+def words_of(before: Scenario, after: Scenario) -> tuple[str, ...]:
+    """The differences that people name, the most important first; what follows from them is left out."""
+    return tuple(text for told in TOLD for text in told(before, after))
+
+
+def _recompute(before: Scenario, after: Scenario) -> Iterator[str]:
+    if (before.recompute, before.recompute_layers) == (after.recompute, after.recompute_layers):
+        return
+    if after.recompute == (OPS,):
+        yield "recompute every second product"
+    elif isinstance(after.recompute, tuple):
+        yield f"recompute {', '.join(after.recompute)}"
+    else:
+        yield {"none": "no recompute", "selective": "selective recompute"}.get(after.recompute, "full recompute")
+
+
+def _layout(before: Scenario, after: Scenario) -> Iterator[str]:
+    sizes = [(NAMES[axis], getattr(before.parallel, axis), getattr(after.parallel, axis)) for axis in AXES]
+    if changed := [f"{name}{was} → {name}{now}" for name, was, now in sizes if was != now]:
+        yield ", ".join(changed)
+    if after.parallel.of_expert != before.parallel.of_expert and after.parallel.expert_tensor == 1:
+        yield "experts undivided by tensor ranks"
+    if before.parallel.order != after.parallel.order:
+        yield f"ranks along {', '.join(after.parallel.order)}"
+
+
+def _microbatch(before: Scenario, after: Scenario) -> Iterator[str]:
+    was, now = before.schedule.microbatch_size, after.schedule.microbatch_size
+    if was != now:
+        yield f"micro-batch {was} → {now}"
+
+
+def _sharding(before: Scenario, after: Scenario) -> Iterator[str]:
+    alone = after.parallel.data * after.parallel.context == 1  # follows from the layout
+    if before.sharding != after.sharding and not alone:
+        yield "no sharding" if after.sharding == "none" else after.sharding
+
+
+def _schedule(before: Scenario, after: Scenario) -> Iterator[str]:
+    was, now = before.schedule, after.schedule
+    if after.parallel.pipeline == 1:
+        return
+    if now.kind == VIRTUAL and (was.kind, was.chunks) != (now.kind, now.chunks):
+        yield f"{now.chunks} virtual stages"
+    elif now.kind is not None and was.kind != now.kind and (before.parallel.pipeline > 1 or now.kind != "1f1b"):
+        yield now.kind.replace("1f1b", "1F1B")
+    elif was.p2p != now.p2p and before.parallel.pipeline > 1:
+        yield "messages that nobody waits for" if now.p2p == "async" else "messages that ranks wait for"
+    if before.parallel.stages != after.parallel.stages:
+        rules = {"even": "stages of equal layers", "ends-1": "a layer less on both end stages"}
+        rule = after.parallel.stages
+        yield rules.get(rule, f"{rule} stages") if isinstance(rule, str) else "other stages"
+
+
+def _network(before: Scenario, after: Scenario) -> Iterator[str]:
+    if after.parallel.sequence and not before.parallel.sequence and before.parallel.tensor > 1:
+        yield "sequence parallel"
+    overlapped = [
+        name
+        for name, was, now in (
+            ("gradients", before.gradients.overlap, after.gradients.overlap),
+            ("parameters", before.overlap.parameters, after.overlap.parameters),
+        )
+        if now and not was
+    ]
+    if overlapped and before.sharding == after.sharding:
+        yield f"{' and '.join(overlapped)} overlapped"
+    elif before.gradients.bucket_rule != after.gradients.bucket_rule and before.sharding == after.sharding:
+        yield f"buckets of the rule {after.gradients.bucket_rule}"
+    if before.gradients.codec != after.gradients.codec:
+        yield f"gradients in {after.gradients.codec}"
+    if before.gradients.algorithm != after.gradients.algorithm:
+        yield f"gradients reduced by {after.gradients.algorithm}"
+
+
+def _experts(before: Scenario, after: Scenario) -> Iterator[str]:
+    if before.experts.dispatcher != after.experts.dispatcher:
+        yield f"dispatcher {after.experts.dispatcher}"
+    if after.experts.streams and not before.experts.streams:
+        yield "exchanges of experts beside computation"
+
+
+def _host(before: Scenario, after: Scenario) -> Iterator[str]:
+    if before.cuda_graphs != after.cuda_graphs:
+        yield f"CUDA graphs of {'the whole step' if after.cuda_graphs == 'full' else 'layers'}"
+    if after.offload.optimizer > before.offload.optimizer:
+        yield "optimizer in host memory"
+    if after.offload.activations > before.offload.activations:
+        yield "activations in host memory"
+
+
+TOLD: tuple[Callable[[Scenario, Scenario], Iterator[str]], ...] = (
+    _recompute, _layout, _microbatch, _sharding, _schedule, _network, _experts, _host,
+)  # fmt: skip
