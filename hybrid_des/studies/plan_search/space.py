@@ -1,4 +1,4 @@
-"""The plans of a search: the product of the given axes, and by default of those below that nobody states.
+"""The plans of a search: the product of the given axes, and of those below that nobody states.
 
     parallel        every pipeline · data · tensor · context of all GPUs, tensor ranks within a node; with `workload`,
                     pipeline · data
@@ -15,11 +15,14 @@ the values above. The sizes of the layout multiply to the number of GPUs, so an 
 replicas vary where a stated layout would leave GPUs unused. An axis of the schedule's kind varies its chunks. An axis
 of `cluster.nodes` or `cluster.gpu` gives each plan its own GPUs.
 
+Without axes, those of `default_axes` vary whatever the file states, and all else stays.
+
 Nothing is left out silently: a plan that is listed is simulated, or has a reason why not.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import product
 from math import prod
 from typing import Any
@@ -33,6 +36,7 @@ from hybrid_des.scenario.defaults import fill
 from hybrid_des.scenario.definition import SHARDING, Scenario
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.unused_gpus import left_unused, used_gpus
+from hybrid_des.studies.plan_search import default_axes
 from hybrid_des.studies.plan_search.terms import PACKING, VARIED, Settings
 from hybrid_des.studies.sweep.axes import MOST_CASES, Case
 from hybrid_des.studies.sweep.case_files import is_key
@@ -45,6 +49,7 @@ BUCKETS = ("none", "128 MiB")
 PLAIN = "1f1b"  # without a pipeline, all orders are the same
 RANKS = ("parallel.pipeline", "parallel.data", "parallel.tensor", "parallel.context")
 LAYOUT = (*RANKS, "parallel.expert")
+Completions = Sequence[tuple[str, Callable[[Scenario, Mapping[str, Any]], Iterable[Mapping[str, Any]]]]]
 
 
 def plans_in(settings: Settings) -> list[Case]:
@@ -59,10 +64,11 @@ def plans_in(settings: Settings) -> list[Case]:
         raise document.error(("workload", "trace"), message)
     plans: dict[str, Case] = {}
     on_its_cluster = _on_clusters(settings)
+    completions = DEFAULT if settings.by_default else OPEN
     packings = tuple({PACKING: name} for name in packers.names()) if PACKING in settings.names else ({},)
     for combination in product(*settings.axes, packings):
         given = {path: value for part in combination for path, value in part.items() if is_key(path)}
-        for plan in _completed(on_its_cluster(given), {**kept, **given}):
+        for plan in _completed(on_its_cluster(given), {**kept, **given}, completions):
             plans.setdefault(repr(plan), plan)
             if len(plans) > MOST_CASES:
                 raise document.error(("search",), f"more than {MOST_CASES} plans")
@@ -103,6 +109,8 @@ def kept_in(settings: Settings) -> Case:
     if value_at(settings.document.value, "schedule.microbatches") is not None and settings.written.model is not None:
         stated["schedule.microbatch_size"] = settings.written.schedule.microbatch_size
     kept = {path: value for path, value in stated.items() if value is not None and path not in named}
+    if settings.by_default and settings.written.model is not None and not default_axes.is_divided(settings.written):
+        kept["parallel.context"] = 1
     if _leaves_gpus(settings, kept):
         kept.pop("parallel.data", None)
     return kept
@@ -143,13 +151,10 @@ def values_of(plans: Iterable[Case]) -> dict[str, list[Any]]:
     return {path: list(values.values()) for path, values in by_path.items() if len(values) > 1}
 
 
-def _completed(written: Scenario, given: Case) -> Iterator[Case]:
+def _completed(written: Scenario, given: Case, completions: Completions) -> Iterator[Case]:
     """The plans that have the given values."""
     plans: list[Mapping[str, Any]] = [given]
-    for path, complete in (
-        ("", _ranks), ("parallel.expert", _experts), ("", _samples), ("", _schedule),
-        ("recompute", _recompute), ("sharding", _sharding), ("gradients.bucket", _buckets),
-    ):  # fmt: skip
+    for path, complete in completions:
         plans = [{**plan, **more} for plan in plans for more in ([{}] if path in plan else complete(written, plan))]
     yield from plans
 
@@ -215,7 +220,9 @@ def _holders(written: Scenario, plan: Mapping[str, Any]) -> int:
     return int(_planned(written, plan, "parallel.data") * _planned(written, plan, "parallel.context"))
 
 
-def _samples(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _samples(
+    written: Scenario, plan: Mapping[str, Any], sizes: Callable[[Scenario], Sequence[int]] = lambda written: SIZES
+) -> Iterator[Mapping[str, Any]]:
     """The same samples per step, in micro-batches of several sizes."""
     schedule = written.schedule
     if "schedule.microbatches" in plan or "batch" in plan:
@@ -231,7 +238,7 @@ def _samples(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str
     if "schedule.microbatch_size" in plan:
         yield same
         return
-    yield from ({**same, "schedule.microbatch_size": size} for size in SIZES if batch % size == 0)
+    yield from ({**same, "schedule.microbatch_size": size} for size in sizes(written) if batch % size == 0)
 
 
 def _schedule(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -262,6 +269,17 @@ def _recompute(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[s
     yield from ({"recompute": level, **whole} for level in levels)
 
 
+def _ranks_by_default(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Layouts; where tensor ranks begin, they divide norms and residuals too, as Megatron-LM and torchtitan do."""
+    for ranks in _ranks(written, plan):
+        begins = written.parallel.tensor == 1 < ranks.get("parallel.tensor", 1)
+        yield {**ranks, "parallel.sequence": True} if begins else ranks
+
+
+def _recompute_by_default(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield from default_axes.recompute_of(written, [*_recompute(written, plan)])
+
+
 def _sharding(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     shared, pipeline = _holders(written, plan) > 1, _planned(written, plan, "parallel.pipeline") > 1
     yield from ({"sharding": level} for level in SHARDING[: 1 if not shared else 2 if pipeline else 4])
@@ -276,3 +294,13 @@ def _buckets(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str
     own = BUCKETS[0] if fsdp or whole else None  # None: that of the rule, which a model has with overlap
     sizes = [own, *BUCKETS[1:]] if _holders(written, plan) > 1 and not fsdp else [own]
     yield from ({"gradients.bucket": size} for size in sizes)
+
+
+OPEN: Completions = (
+    ("", _ranks), ("parallel.expert", _experts), ("", _samples), ("", _schedule),
+    ("recompute", _recompute), ("sharding", _sharding), ("gradients.bucket", _buckets),
+)  # fmt: skip
+DEFAULT: Completions = (
+    ("", _ranks_by_default), ("parallel.expert", _experts), ("", partial(_samples, sizes=default_axes.sizes_of)),
+    ("", default_axes.schedules_of), ("recompute", _recompute_by_default),
+)  # fmt: skip
