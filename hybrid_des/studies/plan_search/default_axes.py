@@ -80,3 +80,10 @@ def recompute_of(written: Scenario, levels: Sequence[Values]) -> Iterator[Values
     own = [*written.recompute] if isinstance(written.recompute, tuple) else written.recompute
     if written.recompute_layers is not None or own not in [level["recompute"] for level in levels]:
         yield {"recompute": own}
+
+
+def planned(written: Scenario, plan: Values, path: str) -> Any:
+    """The value of a key of a section, or of the scenario, in a plan; that of the file if the plan has none."""
+    value = plan.get(path)
+    section, _, key = path.rpartition(".")
+    return getattr(getattr(written, section) if section else written, key) if value is None else value

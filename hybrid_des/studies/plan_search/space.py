@@ -37,6 +37,7 @@ from hybrid_des.scenario.definition import SHARDING, Scenario
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.unused_gpus import left_unused, used_gpus
 from hybrid_des.studies.plan_search import default_axes
+from hybrid_des.studies.plan_search.default_axes import planned
 from hybrid_des.studies.plan_search.terms import PACKING, VARIED, Settings
 from hybrid_des.studies.sweep.axes import MOST_CASES, Case
 from hybrid_des.studies.sweep.case_files import is_key
@@ -132,7 +133,7 @@ def unused_by(settings: Settings, plans: Sequence[Case]) -> str | None:
     if any(path.startswith("cluster.") for plan in plans for path in plan):
         return None
     servers = used_gpus(written) - written.parallel.ranks
-    sizes = ([_planned(written, plan, path) for path in RANKS] for plan in plans)
+    sizes = ([planned(written, plan, path) for path in RANKS] for plan in plans)
     used = servers + max(prod(size for size in layout if isinstance(size, int)) for layout in sizes)
     return left_unused(gpus, used) + " by any plan" if used < gpus else None
 
@@ -159,13 +160,6 @@ def _completed(written: Scenario, given: Case, completions: Completions) -> Iter
     yield from plans
 
 
-def _planned(written: Scenario, plan: Mapping[str, Any], path: str) -> Any:
-    """The value of a key of `parallel` or `gradients` in a plan; that of the file if the plan has none."""
-    section, _, key = path.partition(".")
-    value = plan.get(path)
-    return getattr(getattr(written, section), key) if value is None else value
-
-
 def _ranks(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     axes = _open_sizes(written, plan)
     if not axes:
@@ -173,7 +167,7 @@ def _ranks(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, 
         return
     taken = 1
     for path in RANKS:
-        size = 1 if path in axes else _planned(written, plan, path)
+        size = 1 if path in axes else planned(written, plan, path)
         taken *= size if isinstance(size, int) and size > 0 else 1
     if written.cluster.gpus % taken:
         return
@@ -209,7 +203,7 @@ def _experts(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str
         return
     holders = _holders(written, plan)
     if each := written.parallel.expert_tensor:
-        holders = holders * _planned(written, plan, "parallel.tensor") // each
+        holders = holders * planned(written, plan, "parallel.tensor") // each
     for size in range(1, experts.count + 1):
         if experts.count % size == 0 and holders % size == 0:
             yield {"parallel.expert": size}
@@ -217,7 +211,7 @@ def _experts(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str
 
 def _holders(written: Scenario, plan: Mapping[str, Any]) -> int:
     """Ranks that hold the same parameters."""
-    return int(_planned(written, plan, "parallel.data") * _planned(written, plan, "parallel.context"))
+    return int(planned(written, plan, "parallel.data") * planned(written, plan, "parallel.context"))
 
 
 def _samples(
@@ -229,7 +223,7 @@ def _samples(
         yield {}
         return
     if written.model is None:
-        batch, replicas = schedule.microbatches * written.parallel.data, _planned(written, plan, "parallel.data")
+        batch, replicas = schedule.microbatches * written.parallel.data, planned(written, plan, "parallel.data")
         if batch % replicas == 0:
             yield {"schedule.microbatches": batch // replicas}
         return
@@ -246,7 +240,7 @@ def _schedule(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[st
     if plan.get("schedule.file") is not None or ("schedule.kind" not in plan and written.schedule.file is not None):
         yield {}
         return
-    pipeline = _planned(written, plan, "parallel.pipeline") > 1
+    pipeline = planned(written, plan, "parallel.pipeline") > 1
     given = [plan["schedule.kind"]] if "schedule.kind" in plan else schedules.names() if pipeline else [PLAIN]
     for kind in given:
         named = {} if "schedule.kind" in plan else {"schedule.kind": kind}
@@ -281,15 +275,15 @@ def _recompute_by_default(written: Scenario, plan: Mapping[str, Any]) -> Iterato
 
 
 def _sharding(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    shared, pipeline = _holders(written, plan) > 1, _planned(written, plan, "parallel.pipeline") > 1
+    shared, pipeline = _holders(written, plan) > 1, planned(written, plan, "parallel.pipeline") > 1
     yield from ({"sharding": level} for level in SHARDING[: 1 if not shared else 2 if pipeline else 4])
 
 
 def _buckets(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    if not _planned(written, plan, "gradients.overlap"):
+    if not planned(written, plan, "gradients.overlap"):
         yield {}
         return
-    fsdp = plan.get("sharding") in SHARDING[2:] and _planned(written, plan, "parallel.pipeline") == 1
+    fsdp = plan.get("sharding") in SHARDING[2:] and planned(written, plan, "parallel.pipeline") == 1
     whole = written.gradients.overlap and written.gradients.bucket_rule == "stage"
     own = BUCKETS[0] if fsdp or whole else None  # None: that of the rule, which a model has with overlap
     sizes = [own, *BUCKETS[1:]] if _holders(written, plan) > 1 and not fsdp else [own]
