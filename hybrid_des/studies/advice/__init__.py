@@ -4,9 +4,9 @@ advice = advise("scenarios/llama3.1-70b_128.yaml")
 advice.lines[0].change          # in words; .settings, .step_s, .gain, .flags …
 applied("scenarios/llama3.1-70b_128.yaml", advice.lines[0])    # the file with it
 
-moves, layouts    what can be changed                      position, words
+words             what changes, as people say it           neighbours
 neighbourhood     plans one and two moves away, priced     evaluation
-choice            the few that are shown                   catches, framework
+choice            the few that are shown                   catches
 """
 
 from hybrid_des.studies.advice.advising import advise

@@ -26,10 +26,10 @@ from hybrid_des.simulation.run import reduced_gc
 from hybrid_des.studies.advice.catches import catches, remarks
 from hybrid_des.studies.advice.choice import Catches, chosen
 from hybrid_des.studies.advice.evaluation import Evaluator, Neighbour
-from hybrid_des.studies.advice.framework import changed_flags
 from hybrid_des.studies.advice.neighbourhood import neighbourhood
-from hybrid_des.studies.advice.position import Position
 from hybrid_des.studies.advice.words import words_of
+from hybrid_des.studies.neighbours.framework import changed_flags
+from hybrid_des.studies.neighbours.position import Position
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 WEIGHED = 8  # plans without a catch, the best by price; beside them the best of every kind

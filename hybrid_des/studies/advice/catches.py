@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.studies.advice.framework import Framework, lacking
+from hybrid_des.studies.neighbours.framework import Framework, lacking
 from hybrid_des.units import format_bytes
 
 TIGHT = 0.92  # share of the memory above which a plan may not fit for what is not modelled, such as fragmentation

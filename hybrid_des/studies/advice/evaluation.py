@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.shortcuts.least_remaining import is_perturbed
-from hybrid_des.studies.advice.moves import Move
-from hybrid_des.studies.advice.position import Position
+from hybrid_des.studies.neighbours.moves import Move
+from hybrid_des.studies.neighbours.position import Position
 from hybrid_des.studies.plan_search.evaluation import Evaluation, evaluate, scenario_in
 from hybrid_des.studies.plan_search.terms import SearchBlock, Settings
 from hybrid_des.studies.sweep.runner import with_case

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 
 from hybrid_des.studies.advice.evaluation import Evaluator, Neighbour, neighbour_of
-from hybrid_des.studies.advice.moves import moves_from
+from hybrid_des.studies.neighbours.moves import moves_from
 
 FROM = 3  # plans of each sort that a second move is made from
 MOST_PRICED = 160  # plans two moves away, the most promising by their screen

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.studies.advice.framework import MEGATRON, framework_of
-from hybrid_des.studies.advice.layouts import SHORT, VIRTUAL
+from hybrid_des.studies.neighbours.framework import MEGATRON, framework_of
+from hybrid_des.studies.neighbours.layouts import SHORT, VIRTUAL
 from hybrid_des.workload.models.layer import OPS
 
 AXES = ("tensor", "context", "pipeline", "data", "expert")

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import TypedDict, Unpack
@@ -14,16 +16,14 @@ from hybrid_des.report.plots import style
 from hybrid_des.scenario.loading import Source, document_of
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.simulation.watch import BudgetSpentError
-from hybrid_des.studies.plan_search.branch import (
-    BranchAndBound,
-    Standing,
-)
+from hybrid_des.studies.plan_search.branch import SIMULATED, BranchAndBound, Candidate, Standing
 from hybrid_des.studies.plan_search.outcome import SearchResult
 from hybrid_des.studies.plan_search.plot import draw
 from hybrid_des.studies.plan_search.scenario_files import scenario_file
 from hybrid_des.studies.plan_search.search_log import NOT_KEPT, Kept, search_log
 from hybrid_des.studies.plan_search.space import plans_in
 from hybrid_des.studies.plan_search.terms import Settings, settings_of
+from hybrid_des.studies.plan_search.walk import Walk
 from hybrid_des.studies.pool import open_pool
 from hybrid_des.studies.sweep.axes import Case
 
@@ -53,14 +53,19 @@ def write(result: SearchResult, folder: str | Path) -> Written:
 SLOTS = 64  # concurrent tasks on a given executor
 
 
-class Execution(TypedDict, total=False):
-    """Where the plans of a search are evaluated, for how long, and who is told: the keywords of `explore`."""
+class Where(TypedDict, total=False):
+    """Where the plans of a search are evaluated, and for how long: the keywords of `explore`."""
 
     jobs: int
     executor: Executor | None
     budget_s: float
-    progress: Callable[[Standing], None]
     waiting: Callable[[], None]
+
+
+class Execution(Where, total=False):
+    """The same, and who is told."""
+
+    progress: Callable[[Standing], None]
 
 
 def search(
@@ -100,7 +105,7 @@ def search(
     """
     settings = settings_of(document_of(source, overrides))
     kept = Kept(None if folder is None else Path(folder), resume)
-    return explore(settings, plans_in(settings), kept, **how)
+    return explore(settings, plans_in(settings), kept, walks=True, **how)
 
 
 def explore(
@@ -108,11 +113,9 @@ def explore(
     cases: Sequence[Case],
     kept: Kept = NOT_KEPT,
     *,
-    jobs: int = 1,
-    executor: Executor | None = None,
-    budget_s: float = inf,
+    walks: bool = False,
     progress: Callable[[Standing], None] = lambda standing: None,
-    waiting: Callable[[], None] = lambda: None,
+    **where: Unpack[Where],
 ) -> SearchResult:
     """Find the best of some plans; Ctrl-C ends the search with its results so far.
 
@@ -120,10 +123,12 @@ def explore(
         settings: the scenario and its `search` block.
         cases: the plans.
         kept: where every evaluation is written, in an existing folder.
+        walks: whether to begin with a walk from the plan of the file, which takes at most half of the time.
+        progress: called after every evaluation.
+        **where: where plans are evaluated, and for how long.
         jobs: local worker processes, at most one per plan; 1 runs in this process, unless there is a budget.
         executor: instead of `jobs`, anything with the `submit` of `concurrent.futures`.
         budget_s: real seconds after which to stop.
-        progress: called after every evaluation.
         waiting: called every second in which nothing finishes; may raise.
 
     Raises:
@@ -131,12 +136,17 @@ def explore(
     """
     for path in settings.imports:
         import_file(path)
-    started, stopped = time.monotonic(), ""
-    how = {"imports": settings.imports, "until": started + budget_s, "waiting": waiting}
+    started, stopped, budget_s = time.monotonic(), "", where.get("budget_s", inf)
+    how = {"imports": settings.imports, "until": started + budget_s}
+    how |= {"waiting": where["waiting"]} if "waiting" in where else {}
     with search_log(kept, settings, cases) as (known, note):
-        state = BranchAndBound(settings, cases, known=known, note=note, progress=progress)
+        walk = Walk(settings, cases, known=known, note=note, progress=progress)
+        state = BranchAndBound(settings, cases, known=walk.known, found=walk.found, note=note, progress=progress)
         try:
-            with open_pool(min(jobs, len(cases)), executor, slots=SLOTS, **how) as pool:
+            with open_pool(min(where.get("jobs", 1), len(cases)), where.get("executor"), slots=SLOTS, **how) as pool:
+                if walks:
+                    with suppress(BudgetSpentError):
+                        walk.run(replace(pool, until=started + budget_s / 2))
                 state.run(pool)
         except BudgetSpentError:
             stopped = f"after {budget_s:g} s"
@@ -144,4 +154,12 @@ def explore(
             stopped = "interrupted"
     if stopped:
         state.stop()
-    return SearchResult(settings, state.candidates, state.least, stopped, time.monotonic() - started)
+    candidates = _with(walk.beyond, state.candidates)
+    return SearchResult(settings, candidates, state.least, stopped, time.monotonic() - started)
+
+
+def _with(beyond: Candidate | None, candidates: list[Candidate]) -> list[Candidate]:
+    """Plans, and one beyond them if it is better than all."""
+    if beyond is None or any(one.status == SIMULATED and one.least <= beyond.least for one in candidates):
+        return candidates
+    return [*candidates, beyond]

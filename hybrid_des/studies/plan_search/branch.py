@@ -49,6 +49,7 @@ class Candidate:
         days: of an objective that has them, a lower bound on the days of the training; these, if it is simulated.
         done: the last step that it has passed; empty if none.
         row: its summary.
+        beyond: whether it is a neighbour that is none of the plans listed.
     """
 
     number: int
@@ -61,6 +62,7 @@ class Candidate:
     days: float = 0.0
     done: str = ""
     row: Row = field(default_factory=dict)
+    beyond: bool = False
 
     @property
     def ordered(self) -> bool:
@@ -69,7 +71,7 @@ class Candidate:
 
 
 class Standing(NamedTuple):
-    """The progress of a search; costs are infinite where none is known."""
+    """The progress of a search; costs are infinite where none is known. Before it, of plans that a walk met."""
 
     plans: int
     screened: int
@@ -77,6 +79,7 @@ class Standing(NamedTuple):
     open: int
     best: float
     least: float
+    walked: int = 0
 
 
 class BranchAndBound:
@@ -92,6 +95,7 @@ class BranchAndBound:
         cases: Sequence[Case],
         *,
         known: Mapping[tuple[str, int], Evaluation] | None = None,
+        found: Mapping[int, str] | None = None,
         note: Callable[[str, int, Evaluation], None] = lambda step, number, evaluation: None,
         progress: Callable[[Standing], None] = lambda standing: None,
     ) -> None:
@@ -100,16 +104,18 @@ class BranchAndBound:
         Args:
             settings: the scenario and its `search` block.
             cases: the plans.
-            known: (step, number of a plan) → the evaluation of an earlier search.
+            known: (step, number of a plan) → the evaluation of an earlier search, or of a walk.
+            found: number of a plan that a walk simulated → its fingerprint.
             note: called with the step, the number and the evaluation of every plan whose order is bound or simulated.
             progress: called after every evaluation.
         """
         self.candidates = [Candidate(number, case) for number, case in enumerate(cases)]
         self._settings = settings
-        self._known = known or {}
+        self._known = {} if known is None else known  # a walk may still add to both
+        self._found = {} if found is None else found
         self._note = note
         self._progress = progress
-        self._screening = iter(_batches(self.candidates))
+        self._screening: Iterator[Sequence[Candidate]] = iter(())
         self._candidates: list[tuple[float, int, int]] = []  # bound, remaining steps, number
         self._running: dict[int, Candidate] = {}
         self._costs: list[float] = []  # of simulated plans, in ascending order
@@ -121,14 +127,17 @@ class BranchAndBound:
         self._against_days = settings.objective.days is not None
 
     def run(self, pool: Pool) -> None:
-        """Search to the end; within a time limit, simulate some plans early.
+        """Search to the end; within a time limit, take up what a walk found, and simulate some plans early.
 
         Raises:
             BudgetSpentError: the time of the pool is over.
             WorkersLostError: its executor no longer runs anything.
         """
+        if pool.until < inf:
+            self._take_up()
+        self._screening = iter(_batches([one for one in self.candidates if not one.done]))
         for next_task in (self._next_screening, self._next) if pool.until == inf else (self._next_in_time,):
-            with closing(pool.run(next_task, _lost)) as finished:
+            with closing(pool.run(next_task, lost)) as finished:
                 for task, evaluations in finished:
                     for (step, candidate), evaluation in zip(task.keys, evaluations, strict=False):
                         self._learn(step, candidate, evaluation)
@@ -139,6 +148,7 @@ class BranchAndBound:
 
     def stop(self) -> None:
         """Mark the plans that can no longer be the best as excluded; the others stay unknown."""
+        self._take_up()
         for candidate in self.candidates:
             if candidate.status == UNKNOWN and candidate.done and self._is_out(candidate):
                 candidate.status = EXCLUDED
@@ -149,6 +159,24 @@ class BranchAndBound:
         if self._screened < len(self.candidates):
             return 0.0
         return min((one.least for one in self.candidates if one.status in (UNKNOWN, SIMULATED)), default=inf)
+
+    def _take_up(self) -> None:
+        """Learn the plans that a walk simulated."""
+        for number, fingerprint in self._found.items():
+            candidate = self.candidates[number]
+            if candidate.status != UNKNOWN:
+                continue
+            self._screened += not candidate.done
+            candidate.done = "simulate"
+            if not self._is_same(candidate, fingerprint):
+                self._learn("simulate", candidate, self._known["simulate", number])
+
+    def _is_same(self, candidate: Candidate, fingerprint: str) -> bool:
+        """Whether a plan is the same as one before it, with which it is then done."""
+        first = self._equivalent.setdefault(fingerprint, candidate.number)
+        if first != candidate.number:
+            candidate.status, candidate.reason = SAME, f"the same as plan {first}"
+        return first != candidate.number
 
     def _learn(self, step: str, candidate: Candidate, evaluation: Evaluation) -> None:
         """Apply the evaluation of a step to a plan."""
@@ -171,11 +199,8 @@ class BranchAndBound:
             candidate.status, candidate.row = SIMULATED, evaluation.row
             insort(self._costs, evaluation.least)
             return
-        if step == "weigh":
-            first = self._equivalent.setdefault(evaluation.fingerprint, candidate.number)
-            if first != candidate.number:
-                candidate.status, candidate.reason = SAME, f"the same as plan {first}"
-                return
+        if step == "weigh" and self._is_same(candidate, evaluation.fingerprint):
+            return
         heapq.heappush(self._candidates, (candidate.least, len(ORDER) - ORDER.index(step), candidate.number))
 
     def _next_screening(self) -> Task | None:
@@ -270,5 +295,6 @@ def _batches(candidates: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
     return (near[first : first + TOGETHER] for first in range(0, len(near), TOGETHER))
 
 
-def _lost(case: Case, error: BaseException) -> Evaluation:
+def lost(case: Case, error: BaseException) -> Evaluation:
+    """The evaluation of a plan whose worker was lost twice."""
     return Evaluation(reason=f"{LOST}: {type(error).__name__}")

@@ -1,4 +1,4 @@
-"""The plans of a search: the product of the given axes, and by default of those below that nobody states.
+"""The plans of a search: the product of the given axes, and of those below that nobody states.
 
     parallel        every pipeline · data · tensor · context of all GPUs, tensor ranks within a node; with `workload`,
                     pipeline · data
@@ -15,11 +15,14 @@ the values above. The sizes of the layout multiply to the number of GPUs, so an 
 replicas vary where a stated layout would leave GPUs unused. An axis of the schedule's kind varies its chunks. An axis
 of `cluster.nodes` or `cluster.gpu` gives each plan its own GPUs.
 
+Without axes, those of `default_axes` vary whatever the file states, and all else stays.
+
 Nothing is left out silently: a plan that is listed is simulated, or has a reason why not.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import product
 from math import prod
 from typing import Any
@@ -34,6 +37,8 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.keys import SHARDING
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.unused_gpus import left_unused, used_gpus
+from hybrid_des.studies.plan_search import default_axes
+from hybrid_des.studies.plan_search.default_axes import planned
 from hybrid_des.studies.plan_search.terms import PACKING, VARIED, Settings
 from hybrid_des.studies.sweep.axes import MOST_CASES, Case, is_key
 from hybrid_des.studies.sweep.runner import with_case
@@ -45,6 +50,7 @@ BUCKETS = ("none", "128 MiB")
 PLAIN = "1f1b"  # without a pipeline, all orders are the same
 RANKS = ("parallel.pipeline", "parallel.data", "parallel.tensor", "parallel.context")
 LAYOUT = (*RANKS, "parallel.expert")
+Completions = Sequence[tuple[str, Callable[[Scenario, Mapping[str, Any]], Iterable[Mapping[str, Any]]]]]
 
 
 def plans_in(settings: Settings) -> list[Case]:
@@ -59,10 +65,11 @@ def plans_in(settings: Settings) -> list[Case]:
         raise document.error(("workload", "trace"), message)
     plans: dict[str, Case] = {}
     on_its_cluster = _on_clusters(settings)
+    completions = DEFAULT if settings.by_default else OPEN
     packings = tuple({PACKING: name} for name in packers.names()) if PACKING in settings.names else ({},)
     for combination in product(*settings.axes, packings):
         given = {path: value for part in combination for path, value in part.items() if is_key(path)}
-        for plan in _completed(on_its_cluster(given), {**kept, **given}):
+        for plan in _completed(on_its_cluster(given), {**kept, **given}, completions):
             plans.setdefault(repr(plan), plan)
             if len(plans) > MOST_CASES:
                 raise document.error(("search",), f"more than {MOST_CASES} plans")
@@ -103,6 +110,8 @@ def kept_in(settings: Settings) -> Case:
     if value_at(settings.document.value, "schedule.microbatches") is not None and settings.written.model is not None:
         stated["schedule.microbatch_size"] = settings.written.schedule.microbatch_size
     kept = {path: value for path, value in stated.items() if value is not None and path not in named}
+    if settings.by_default and settings.written.model is not None and not default_axes.is_divided(settings.written):
+        kept["parallel.context"] = 1
     if _leaves_gpus(settings, kept):
         kept.pop("parallel.data", None)
     return kept
@@ -124,7 +133,7 @@ def unused_by(settings: Settings, plans: Sequence[Case]) -> str | None:
     if any(path.startswith("cluster.") for plan in plans for path in plan):
         return None
     servers = used_gpus(written) - written.parallel.ranks
-    sizes = ([_planned(written, plan, path) for path in RANKS] for plan in plans)
+    sizes = ([planned(written, plan, path) for path in RANKS] for plan in plans)
     used = servers + max(prod(size for size in layout if isinstance(size, int)) for layout in sizes)
     return left_unused(gpus, used) + " by any plan" if used < gpus else None
 
@@ -143,22 +152,12 @@ def values_of(plans: Iterable[Case]) -> dict[str, list[Any]]:
     return {path: list(values.values()) for path, values in by_path.items() if len(values) > 1}
 
 
-def _completed(written: Scenario, given: Case) -> Iterator[Case]:
+def _completed(written: Scenario, given: Case, completions: Completions) -> Iterator[Case]:
     """The plans that have the given values."""
     plans: list[Mapping[str, Any]] = [given]
-    for path, complete in (
-        ("", _ranks), ("parallel.expert", _experts), ("", _samples), ("", _schedule),
-        ("recompute", _recompute), ("sharding", _sharding), ("gradients.bucket", _buckets),
-    ):  # fmt: skip
+    for path, complete in completions:
         plans = [{**plan, **more} for plan in plans for more in ([{}] if path in plan else complete(written, plan))]
     yield from plans
-
-
-def _planned(written: Scenario, plan: Mapping[str, Any], path: str) -> Any:
-    """The value of a key of `parallel` or `gradients` in a plan; that of the file if the plan has none."""
-    section, _, key = path.partition(".")
-    value = plan.get(path)
-    return getattr(getattr(written, section), key) if value is None else value
 
 
 def _ranks(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -168,7 +167,7 @@ def _ranks(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, 
         return
     taken = 1
     for path in RANKS:
-        size = 1 if path in axes else _planned(written, plan, path)
+        size = 1 if path in axes else planned(written, plan, path)
         taken *= size if isinstance(size, int) and size > 0 else 1
     if written.cluster.gpus % taken:
         return
@@ -204,7 +203,7 @@ def _experts(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str
         return
     holders = _holders(written, plan)
     if each := written.parallel.expert_tensor:
-        holders = holders * _planned(written, plan, "parallel.tensor") // each
+        holders = holders * planned(written, plan, "parallel.tensor") // each
     for size in range(1, experts.count + 1):
         if experts.count % size == 0 and holders % size == 0:
             yield {"parallel.expert": size}
@@ -212,17 +211,19 @@ def _experts(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str
 
 def _holders(written: Scenario, plan: Mapping[str, Any]) -> int:
     """Ranks that hold the same parameters."""
-    return int(_planned(written, plan, "parallel.data") * _planned(written, plan, "parallel.context"))
+    return int(planned(written, plan, "parallel.data") * planned(written, plan, "parallel.context"))
 
 
-def _samples(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _samples(
+    written: Scenario, plan: Mapping[str, Any], sizes: Callable[[Scenario], Sequence[int]] = lambda written: SIZES
+) -> Iterator[Mapping[str, Any]]:
     """The same samples per step, in micro-batches of several sizes."""
     schedule = written.schedule
     if "schedule.microbatches" in plan or "batch" in plan:
         yield {}
         return
     if written.model is None:
-        batch, replicas = schedule.microbatches * written.parallel.data, _planned(written, plan, "parallel.data")
+        batch, replicas = schedule.microbatches * written.parallel.data, planned(written, plan, "parallel.data")
         if batch % replicas == 0:
             yield {"schedule.microbatches": batch // replicas}
         return
@@ -231,7 +232,7 @@ def _samples(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str
     if "schedule.microbatch_size" in plan:
         yield same
         return
-    yield from ({**same, "schedule.microbatch_size": size} for size in SIZES if batch % size == 0)
+    yield from ({**same, "schedule.microbatch_size": size} for size in sizes(written) if batch % size == 0)
 
 
 def _schedule(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -239,7 +240,7 @@ def _schedule(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[st
     if plan.get("schedule.file") is not None or ("schedule.kind" not in plan and written.schedule.file is not None):
         yield {}
         return
-    pipeline = _planned(written, plan, "parallel.pipeline") > 1
+    pipeline = planned(written, plan, "parallel.pipeline") > 1
     given = [plan["schedule.kind"]] if "schedule.kind" in plan else schedules.names() if pipeline else [PLAIN]
     for kind in given:
         named = {} if "schedule.kind" in plan else {"schedule.kind": kind}
@@ -262,17 +263,38 @@ def _recompute(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[s
     yield from ({"recompute": level, **whole} for level in levels)
 
 
+def _ranks_by_default(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Layouts; where tensor ranks begin, they divide norms and residuals too, as Megatron-LM and torchtitan do."""
+    for ranks in _ranks(written, plan):
+        begins = written.parallel.tensor == 1 < ranks.get("parallel.tensor", 1)
+        yield {**ranks, "parallel.sequence": True} if begins else ranks
+
+
+def _recompute_by_default(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield from default_axes.recompute_of(written, [*_recompute(written, plan)])
+
+
 def _sharding(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    shared, pipeline = _holders(written, plan) > 1, _planned(written, plan, "parallel.pipeline") > 1
+    shared, pipeline = _holders(written, plan) > 1, planned(written, plan, "parallel.pipeline") > 1
     yield from ({"sharding": level} for level in SHARDING[: 1 if not shared else 2 if pipeline else 4])
 
 
 def _buckets(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    if not _planned(written, plan, "gradients.overlap"):
+    if not planned(written, plan, "gradients.overlap"):
         yield {}
         return
-    fsdp = plan.get("sharding") in SHARDING[2:] and _planned(written, plan, "parallel.pipeline") == 1
+    fsdp = plan.get("sharding") in SHARDING[2:] and planned(written, plan, "parallel.pipeline") == 1
     whole = written.gradients.overlap and written.gradients.bucket_rule == "stage"
     own = BUCKETS[0] if fsdp or whole else None  # None: that of the rule, which a model has with overlap
     sizes = [own, *BUCKETS[1:]] if _holders(written, plan) > 1 and not fsdp else [own]
     yield from ({"gradients.bucket": size} for size in sizes)
+
+
+OPEN: Completions = (
+    ("", _ranks), ("parallel.expert", _experts), ("", _samples), ("", _schedule),
+    ("recompute", _recompute), ("sharding", _sharding), ("gradients.bucket", _buckets),
+)  # fmt: skip
+DEFAULT: Completions = (
+    ("", _ranks_by_default), ("parallel.expert", _experts), ("", partial(_samples, sizes=default_axes.sizes_of)),
+    ("", default_axes.schedules_of), ("recompute", _recompute_by_default),
+)  # fmt: skip

@@ -29,6 +29,7 @@ from hybrid_des.scenario.loading import misnamed, scenario_of
 from hybrid_des.scenario.problem import problems_in
 from hybrid_des.scenario.sections.cluster import GpuKind
 from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.studies.plan_search import default_axes
 from hybrid_des.studies.sweep.axes import Case, axes_of
 
 if TYPE_CHECKING:
@@ -104,6 +105,11 @@ class Settings:
     known: KnownSections = field(default_factory=KnownSections, repr=False, compare=False)
 
     @property
+    def by_default(self) -> bool:
+        """Whether no axes are given."""
+        return self.block.axes is None
+
+    @property
     def objective(self) -> Objective:
         """The objective of the search."""
         return objective_of(self.block.objective, self.written)
@@ -140,7 +146,8 @@ def settings_of(document: Document, imports: Sequence[str] = ()) -> Settings:
         axes = axes_of(document, ("search", "axes"), block.axes, problems, NAMES)
     tunables = tuple(_tunables(document, block.tune, problems))
     files = tuple(str(Path(file).resolve()) for file in imports)  # workers may have other working folders
-    names = tuple(name for name in block.axes if isinstance(name, str)) if isinstance(block.axes, list) else ()
+    given_axes = block.axes if isinstance(block.axes, list) else default_axes.NAMES if block.axes is None else ()
+    names = tuple(name for name in given_axes if isinstance(name, str))
     settings = Settings(Document(values, document.source, document.places), axes, names, block, files, tunables)
     if PACKING in names and values.get("data") in (None, "none"):
         at = "search", "axes", block.axes.index(PACKING)

@@ -14,8 +14,8 @@ from hybrid_des.pipeline.schedules.one_f_one_b import InPairs
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.keys import SHARDING
 from hybrid_des.scenario.stacks import LAYERED, splitting_rule
-from hybrid_des.studies.advice.layouts import PLAIN, VIRTUAL, layouts, plain_schedule
-from hybrid_des.studies.advice.position import Position
+from hybrid_des.studies.neighbours.layouts import PLAIN, VIRTUAL, layouts, plain_schedule
+from hybrid_des.studies.neighbours.position import Position
 from hybrid_des.workload.models.layer import OPS
 from hybrid_des.workload.models.stages import RULES
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
-from hybrid_des.studies.advice.position import Position
+from hybrid_des.studies.neighbours.position import Position
 
 SHORT = {"tensor": "TP", "context": "CP", "pipeline": "PP", "data": "DP"}
 PLAIN, VIRTUAL = "1f1b", "interleaved-1f1b"

@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 from hybrid_des.interchange.frameworks.launch_line import Launch, flags_of
 from hybrid_des.interchange.frameworks.megatron import megatron
-from hybrid_des.interchange.frameworks.torchtitan import torchtitan
+from hybrid_des.interchange.frameworks.torchtitan import SCHEDULES, torchtitan
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.workload.models.kinds.transformer import Transformer
 
 MEGATRON = "Megatron-LM"
 TORCHTITAN = "torchtitan"
 STARTED_BY = {"megatron": MEGATRON, "deepspeed": MEGATRON, "pytorch": TORCHTITAN, "compiled": TORCHTITAN}
+OF_MEGATRON = ("1f1b", "interleaved-1f1b")
 LAUNCHES: dict[str, Callable[[Scenario], Launch]] = {MEGATRON: megatron, TORCHTITAN: torchtitan}
 
 
@@ -31,6 +32,16 @@ class Framework(NamedTuple):
     def launch(self, scenario: Scenario) -> Launch:
         """The line that starts a scenario."""
         return LAUNCHES[self.name](scenario)
+
+    @property
+    def schedules(self) -> tuple[str, ...]:
+        """The schedules that it has."""
+        return OF_MEGATRON if self.name == MEGATRON else tuple(SCHEDULES)
+
+    def messages(self, kind: str, now: str) -> dict[str, str]:
+        """What a schedule sets of the messages between stages, which Megatron-LM waits for with plain 1F1B only."""
+        waits = "blocking" if kind == OF_MEGATRON[0] else "async"
+        return {"schedule.p2p": waits} if self.name == MEGATRON and kind in OF_MEGATRON and now != waits else {}
 
 
 def framework_of(scenario: Scenario) -> Framework | None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from hybrid_des.scenario.composition import value_at
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.strict_yaml import Document
-from hybrid_des.studies.advice.framework import MEGATRON, TORCHTITAN, Framework, framework_of
+from hybrid_des.studies.neighbours.framework import MEGATRON, TORCHTITAN, Framework, framework_of
 from hybrid_des.workload.models.kinds.transformer import Transformer
 
 Settings = Mapping[str, object]  # key of a scenario → new value; None: the key is left out

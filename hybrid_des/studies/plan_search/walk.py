@@ -1,0 +1,150 @@
+"""A walk over the graph of plans from the one of the file, the most promising first, for good plans early.
+
+    neighbours of a plan ─► screened ─► priced ─► four weighed ─► two simulated
+                               └─► none that can be no better than the best so far
+
+Neighbourhoods are visited in the order of their plans' bounds; that of a plan that does not fit counts more by the
+share of memory that it lacks. The walk ends when no plan that was met can be better than the best. A neighbourhood is
+finished before the next begins, so that the same plans are met with any number of processes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import count, islice
+from math import inf
+from operator import attrgetter
+from typing import TypeVar
+
+from hybrid_des.studies.plan_search.branch import KEPT, SIMULATED, Candidate, Standing, lost
+from hybrid_des.studies.plan_search.evaluation import Evaluation, evaluate
+from hybrid_des.studies.plan_search.plan_graph import PlanGraph, Visited
+from hybrid_des.studies.plan_search.terms import Settings
+from hybrid_des.studies.pool import Pool
+from hybrid_des.studies.sweep.axes import Case
+
+Key = TypeVar("Key")
+WEIGHED, SIMULATIONS = 4, 2  # of the plans that are new around one
+FEW = 16  # plans whose neighbours are visited where all plans are examined later
+
+
+class Walk:
+    """The state of a walk.
+
+    Attributes:
+        known: (step, number of a plan) → its evaluation, those of an earlier search among them.
+        found: number of a plan of the space → its fingerprint, once it is simulated.
+        beyond: the best plan beyond the space, if it is better than those of the space that were met.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        cases: Sequence[Case],
+        *,
+        known: Mapping[tuple[str, int], Evaluation],
+        note: Callable[[str, int, Evaluation], None],
+        progress: Callable[[Standing], None],
+    ) -> None:
+        """Begin where the file is.
+
+        Args:
+            settings: the scenario and its `search` block.
+            cases: the plans of the space.
+            known: (step, number of a plan) → the evaluation of an earlier search.
+            note: called with the step, the number and the evaluation of every plan that is weighed or simulated.
+            progress: called after every neighbourhood.
+        """
+        self.known = dict(known)
+        self.found: dict[int, str] = {}
+        self.beyond: Candidate | None = None
+        self._best = inf
+        self._settings = replace(settings, bounding=True)
+        self._cases, self._note, self._progress = cases, note, progress
+        self._queue: list[tuple[float, int, Visited]] = []
+        self._order = count()
+        self._met: set[str | int] = set()
+        self._unlike: set[str] = set()
+
+    def run(self, pool: Pool) -> None:
+        """Walk until no plan that was met can be better; without a time limit, over few neighbourhoods.
+
+        Raises:
+            BudgetSpentError: the time of the pool is over.
+            WorkersLostError: its executor no longer runs anything.
+        """
+        graph = PlanGraph(self._settings, self._cases)
+        root, visited = graph.root(), 0
+        self._visit(pool, graph, [root])
+        self._queue = self._queue or [(0.0, next(self._order), root)]
+        while self._queue and (pool.until < inf or visited < FEW):
+            promise, _, plan = heapq.heappop(self._queue)
+            if promise >= self._best:
+                break
+            if graph.is_offered(plan):
+                visited += 1
+                self._visit(pool, graph, graph.neighbours(plan))
+
+    def _visit(self, pool: Pool, graph: PlanGraph, plans: Iterable[Visited]) -> None:
+        """Evaluate the plans that are new, each as far as it is promising."""
+        screened = self._passed(pool, "screen", [plan for plan in plans if _is_new(plan.key, self._met)])
+        priced = self._passed(pool, "price", self._promising(screened))
+        for plan in priced:  # by its bound, whatever it comes to
+            heapq.heappush(self._queue, (plan.promise, next(self._order), plan))
+        fitting = (plan for plan in self._promising(priced) if not plan.excess and graph.is_offered(plan))
+        weighed = self._passed(pool, "weigh", islice(fitting, WEIGHED))
+        unlike = [plan for plan in self._promising(weighed) if _is_new(plan.fingerprint, self._unlike)]
+        for plan in self._passed(pool, "simulate", unlike[:SIMULATIONS]):
+            if not plan.excess:
+                self._keep(plan)
+        self._progress(Standing(len(self._cases), 0, len(self.found), 0, self._best, 0.0, len(self._met)))
+
+    def _promising(self, plans: Iterable[Visited]) -> list[Visited]:
+        """Those that may be better than the best, the most promising first."""
+        return sorted((plan for plan in plans if plan.least < self._best), key=attrgetter("least"))
+
+    def _passed(self, pool: Pool, step: str, plans: Iterable[Visited]) -> list[Visited]:
+        """The plans that are possible after a step, in the order given."""
+        plans = list(plans)
+        evaluations = [None if plan.number is None else self.known.get((step, plan.number)) for plan in plans]
+        places = [place for place, evaluation in enumerate(evaluations) if evaluation is None]
+        cases = [plans[place].case for place in places]
+        for place, evaluation in pool.map(partial(evaluate, self._settings, step), cases, lost):
+            evaluations[places[place]] = evaluation
+            self._remember(step, plans[places[place]], evaluation)
+        pairs = zip(plans, evaluations, strict=True)
+        return [plan for plan, evaluation in pairs if evaluation is not None and plan.learns(step, evaluation)]
+
+    def _remember(self, step: str, plan: Visited, evaluation: Evaluation) -> None:
+        """Keep what the search after the walk need not evaluate again."""
+        if plan.number is None or evaluation.reason or evaluation.misfit:
+            return
+        self.known[step, plan.number] = evaluation
+        if step in KEPT:
+            self._note(step, plan.number, evaluation)
+
+    def _keep(self, plan: Visited) -> None:
+        """Take up a plan that is simulated and fits."""
+        if plan.number is not None:
+            self.found[plan.number] = plan.fingerprint
+            if plan.least <= self._best:
+                self.beyond = None
+        elif plan.least < self._best:
+            known = plan.last
+            figures = {"least": known.least, "held": known.held, "excess": known.excess, "days": known.days}
+            number = len(self._cases)
+            self.beyond = Candidate(
+                number, plan.case, SIMULATED, **figures, done="simulate", row=known.row, beyond=True
+            )
+        self._best = min(self._best, plan.least)
+
+
+def _is_new(key: Key, known: set[Key]) -> bool:
+    """Whether a key is met for the first time."""
+    if key in known:
+        return False
+    known.add(key)
+    return True
