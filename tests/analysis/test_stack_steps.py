@@ -45,7 +45,8 @@ def test_a_stack_that_is_said_has_one_step(said):
 
 def test_the_interval_spans_both_stacks():
     """From the lower end of the quicker one to the upper end of the slower one."""
-    scenario = given()
+    parallel = {"pipeline": 2, "data": 4}
+    scenario = given(parallel=parallel)
     summary = simulate(scenario).summary
     ends = [
         experience(scenario, stack).interval(step)
@@ -54,7 +55,7 @@ def test_the_interval_spans_both_stacks():
     assert summary["experience"]["interval_s"] == [min(low for low, _ in ends), max(high for _, high in ends)]
     assert summary["experience"]["interval_s"][1] > ends[0][1]
     assert summary["experience"]["stack"] == "Megatron on H100 or PyTorch on H100"
-    alone = simulate(given({"written": "megatron"})).summary["experience"]
+    alone = simulate(given({"written": "megatron"}, parallel=parallel)).summary["experience"]
     assert summary["experience"]["rests_on"].items() > alone["rests_on"].items()
 
 
