@@ -1,11 +1,12 @@
 """A walk over the graph of plans from the one of the file, the most promising first, for good plans early.
 
     neighbours of a plan ─► screened ─► priced ─► four weighed ─► two simulated
-                               └─► none that can be no better than the best so far
+                               └─► none that promises no less than the best so far costs
 
-Neighbourhoods are visited in the order of their plans' bounds; that of a plan that does not fit counts more by the
-share of memory that it lacks. The walk ends when no plan that was met can be better than the best. A neighbourhood is
-finished before the next begins, so that the same plans are met with any number of processes.
+A plan promises its bound, times the least by which a plan that was simulated cost more than its own. Neighbourhoods are
+visited in this order; a plan that does not fit counts more by the share of memory that it lacks. The walk ends when no
+plan that was met promises to be better than the best. Which plans are met does not depend on the number of processes:
+a neighbourhood is finished before the next begins, and its plans are simulated one by one.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Walk:
         self.found: dict[int, str] = {}
         self.beyond: Candidate | None = None
         self._best = inf
+        self._more: list[float] = []  # costs of simulated plans over their bounds
         self._settings = replace(settings, bounding=True)
         self._cases, self._note, self._progress = cases, note, progress
         self._queue: list[tuple[float, int, Visited]] = []
@@ -82,7 +84,7 @@ class Walk:
         self._queue = self._queue or [(0.0, next(self._order), root)]
         while self._queue and (pool.until < inf or visited < FEW):
             promise, _, plan = heapq.heappop(self._queue)
-            if promise >= self._best:
+            if not self._is_promising(promise):
                 break
             if graph.is_offered(plan):
                 visited += 1
@@ -96,15 +98,18 @@ class Walk:
             heapq.heappush(self._queue, (plan.promise, next(self._order), plan))
         fitting = (plan for plan in self._promising(priced) if not plan.excess and graph.is_offered(plan))
         weighed = self._passed(pool, "weigh", islice(fitting, WEIGHED))
-        unlike = [plan for plan in self._promising(weighed) if _is_new(plan.fingerprint, self._unlike)]
-        for plan in self._passed(pool, "simulate", unlike[:SIMULATIONS]):
-            if not plan.excess:
-                self._keep(plan)
+        unlike = (plan for plan in self._promising(weighed) if _is_new(plan.fingerprint, self._unlike))
+        for plan in islice(unlike, SIMULATIONS):
+            if self._is_promising(plan.least):
+                self._simulate(pool, plan)
         self._progress(Standing(len(self._cases), 0, len(self.found), 0, self._best, 0.0, len(self._met)))
 
     def _promising(self, plans: Iterable[Visited]) -> list[Visited]:
         """Those that may be better than the best, the most promising first."""
-        return sorted((plan for plan in plans if plan.least < self._best), key=attrgetter("least"))
+        return sorted((plan for plan in plans if self._is_promising(plan.least)), key=attrgetter("least"))
+
+    def _is_promising(self, bound: float) -> bool:
+        return bound * min(self._more, default=1.0) < self._best
 
     def _passed(self, pool: Pool, step: str, plans: Iterable[Visited]) -> list[Visited]:
         """The plans that are possible after a step, in the order given."""
@@ -126,19 +131,22 @@ class Walk:
         if step in KEPT:
             self._note(step, plan.number, evaluation)
 
-    def _keep(self, plan: Visited) -> None:
-        """Take up a plan that is simulated and fits."""
+    def _simulate(self, pool: Pool, plan: Visited) -> None:
+        """Simulate a plan, and take it up if it fits."""
+        bound = plan.least
+        if not self._passed(pool, "simulate", [plan]) or plan.excess:
+            return
+        self._more += [plan.least / bound] if bound else []
         if plan.number is not None:
             self.found[plan.number] = plan.fingerprint
             if plan.least <= self._best:
                 self.beyond = None
         elif plan.least < self._best:
             known = plan.last
-            figures = {"least": known.least, "held": known.held, "excess": known.excess, "days": known.days}
-            number = len(self._cases)
             self.beyond = Candidate(
-                number, plan.case, SIMULATED, **figures, done="simulate", row=known.row, beyond=True
-            )
+                len(self._cases), plan.case, SIMULATED, "", known.least, known.held, known.excess, known.days,
+                "simulate", known.row, beyond=True,
+            )  # fmt: skip
         self._best = min(self._best, plan.least)
 
 
