@@ -103,6 +103,10 @@ class PlanGraph:
             else:
                 yield from (Visited(self._cases[number], number) for number in inside)
 
+    def layout(self, plan: Visited) -> tuple[int, ...]:
+        """The ranks along each axis."""
+        return tuple(planned(self._written, plan.case, path) for path in SIZES)
+
     def is_offered(self, plan: Visited) -> bool:
         """Whether the framework of the file has what a plan needs."""
         if plan.number is not None or self._framework is None:

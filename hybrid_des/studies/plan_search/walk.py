@@ -12,6 +12,7 @@ a neighbourhood is finished before the next begins, and its plans are simulated 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,6 +29,7 @@ from hybrid_des.studies.pool import Pool
 from hybrid_des.studies.sweep.axes import Case
 
 Key = TypeVar("Key")
+AGAIN = 0.02  # by how much less a plan promises for every neighbourhood that was visited of its layout
 WEIGHED, SIMULATIONS = 4, 2  # of the plans that are new around one
 FEW = 16  # plans whose neighbours are visited where all plans are examined later
 
@@ -66,8 +68,9 @@ class Walk:
         self._more: list[float] = []  # costs of simulated plans over their bounds
         self._settings = replace(settings, bounding=True)
         self._cases, self._note, self._progress = cases, note, progress
-        self._queue: list[tuple[float, int, Visited]] = []
+        self._queue: list[tuple[float, int, float, Visited]] = []
         self._order = count()
+        self._visits: Counter[tuple[int, ...]] = Counter()  # layout → neighbourhoods of its plans
         self._met: set[str | int] = set()
         self._unlike: set[str] = set()
 
@@ -81,21 +84,30 @@ class Walk:
         graph = PlanGraph(self._settings, self._cases)
         root, visited = graph.root(), 0
         self._visit(pool, graph, [root])
-        self._queue = self._queue or [(0.0, next(self._order), root)]
-        while self._queue and (pool.until < inf or visited < FEW):
-            promise, _, plan = heapq.heappop(self._queue)
-            if not self._is_promising(promise):
-                break
+        self._queue = self._queue or [(0.0, next(self._order), 0.0, root)]
+        while (plan := self._next(graph)) is not None and (pool.until < inf or visited < FEW):
             if graph.is_offered(plan):
                 visited += 1
+                self._visits[graph.layout(plan)] += 1
                 self._visit(pool, graph, graph.neighbours(plan))
+
+    def _next(self, graph: PlanGraph) -> Visited | None:
+        """The most promising plan that is left."""
+        while self._queue:
+            weight, order, promise, plan = heapq.heappop(self._queue)
+            now = promise * (1 + AGAIN * self._visits[graph.layout(plan)])
+            if now > weight:
+                heapq.heappush(self._queue, (now, order, promise, plan))
+            elif self._is_promising(promise):
+                return plan
+        return None
 
     def _visit(self, pool: Pool, graph: PlanGraph, plans: Iterable[Visited]) -> None:
         """Evaluate the plans that are new, each as far as it is promising."""
         screened = self._passed(pool, "screen", [plan for plan in plans if _is_new(plan.key, self._met)])
         priced = self._passed(pool, "price", self._promising(screened))
         for plan in priced:  # by its bound, whatever it comes to
-            heapq.heappush(self._queue, (plan.promise, next(self._order), plan))
+            heapq.heappush(self._queue, (plan.promise, next(self._order), plan.promise, plan))
         fitting = (plan for plan in self._promising(priced) if not plan.excess and graph.is_offered(plan))
         weighed = self._passed(pool, "weigh", islice(fitting, WEIGHED))
         unlike = (plan for plan in self._promising(weighed) if _is_new(plan.fingerprint, self._unlike))
