@@ -68,7 +68,7 @@ class Walk:
         self._more: list[float] = []  # costs of simulated plans over their bounds
         self._settings = replace(settings, bounding=True)
         self._cases, self._note, self._progress = cases, note, progress
-        self._queue: list[tuple[float, int, float, Visited]] = []
+        self._left: list[tuple[float, int, float, Visited]] = []
         self._order = count()
         self._visits: Counter[tuple[int, ...]] = Counter()  # layout → neighbourhoods of its plans
         self._met: set[str | int] = set()
@@ -84,7 +84,7 @@ class Walk:
         graph = PlanGraph(self._settings, self._cases)
         root, visited = graph.root(), 0
         self._visit(pool, graph, [root])
-        self._queue = self._queue or [(0.0, next(self._order), 0.0, root)]
+        self._left = self._left or [(0.0, next(self._order), 0.0, root)]
         while (plan := self._next(graph)) is not None and (pool.until < inf or visited < FEW):
             if graph.is_offered(plan):
                 visited += 1
@@ -93,11 +93,11 @@ class Walk:
 
     def _next(self, graph: PlanGraph) -> Visited | None:
         """The most promising plan that is left."""
-        while self._queue:
-            weight, order, promise, plan = heapq.heappop(self._queue)
+        while self._left:
+            weight, order, promise, plan = heapq.heappop(self._left)
             now = promise * (1 + AGAIN * self._visits[graph.layout(plan)])
             if now > weight:
-                heapq.heappush(self._queue, (now, order, promise, plan))
+                heapq.heappush(self._left, (now, order, promise, plan))
             elif self._is_promising(promise):
                 return plan
         return None
@@ -107,7 +107,7 @@ class Walk:
         screened = self._passed(pool, "screen", [plan for plan in plans if _is_new(plan.key, self._met)])
         priced = self._passed(pool, "price", self._promising(screened))
         for plan in priced:  # by its bound, whatever it comes to
-            heapq.heappush(self._queue, (plan.promise, next(self._order), plan.promise, plan))
+            heapq.heappush(self._left, (plan.promise, next(self._order), plan.promise, plan))
         fitting = (plan for plan in self._promising(priced) if not plan.excess and graph.is_offered(plan))
         weighed = self._passed(pool, "weigh", islice(fitting, WEIGHED))
         unlike = (plan for plan in self._promising(weighed) if _is_new(plan.fingerprint, self._unlike))
