@@ -151,7 +151,8 @@ class SearchResult:
         least, among = self.least, ""
         if any(not one.done for one in self.candidates):
             least, among = min(one.least for one in screened), " among the plans screened"
-        gap, text = 1 - least / self.best.least, self.settings.objective.text(least) if least else "any"
+        inside = next((one for one in self.ranked if not one.beyond), self.best)
+        gap, text = 1 - least / inside.least, self.settings.objective.text(least) if least else "any"
         return (
             f"stopped ({self.stopped}), a gap of {max(0.0, gap):.1%} is left to {text}{among}{self._beyond}: {listed}"
         )
