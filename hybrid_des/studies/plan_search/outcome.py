@@ -144,15 +144,29 @@ class SearchResult:
             if counts[name] or name in _ALWAYS
         )
         if not self.stopped:
-            return f"{'optimal' if self.best else 'no plan'}: {listed}"
+            return f"{'optimal' if self.best else 'no plan'}{self._beyond}: {listed}"
         if self.best is None:
             return f"stopped ({self.stopped}), no plan yet: {listed}"
         screened = [one for one in self.candidates if one.done and one.status in (SIMULATED, UNKNOWN)]
         least, among = self.least, ""
         if any(not one.done for one in self.candidates):
             least, among = min(one.least for one in screened), " among the plans screened"
-        gap, text = 1 - least / self.best.least, self.settings.objective.text(least) if least else "any"
-        return f"stopped ({self.stopped}), a gap of {max(0.0, gap):.1%} is left to {text}{among}: {listed}"
+        inside = next((one for one in self.ranked if not one.beyond), self.best)
+        gap, text = 1 - least / inside.least, self.settings.objective.text(least) if least else "any"
+        return (
+            f"stopped ({self.stopped}), a gap of {max(0.0, gap):.1%} is left to {text}{among}{self._beyond}: {listed}"
+        )
+
+    @property
+    def _beyond(self) -> str:
+        """What a plan beyond those listed gains, in words; empty if none is better."""
+        best = self.best
+        if best is None or not best.beyond:
+            return ""
+        inside = next((one for one in self.ranked if not one.beyond), None)
+        gain = "fits" if inside is None else f"is {1 - best.least / inside.least:.1%} better"
+        among = "" if self.stopped else " among the plans listed"
+        return f"{among}; plan {best.number}, beyond the plans listed, {gain}"
 
     def table(self) -> pd.DataFrame:
         """One row per plan, the best first: its values, its status and reason, its bound, and its summary.

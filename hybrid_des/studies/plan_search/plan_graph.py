@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.studies.neighbours.framework import framework_of, lacking
@@ -88,9 +89,12 @@ class PlanGraph:
         return Visited(self._cases[number], number)
 
     def neighbours(self, plan: Visited) -> Iterator[Visited]:
-        """The plans that one move leads to."""
-        document = with_case(self._settings.document, plan.case, "search")
-        at = Position(scenario_in(self._settings, plan.case), document, plan.case)
+        """The plans that one move leads to; none from one that is impossible."""
+        try:
+            scenario = scenario_in(self._settings, plan.case)
+        except HybridDesError:
+            return
+        at = Position(scenario, with_case(self._settings.document, plan.case, "search"), plan.case)
         for move in moves_from(at):
             if move.sort == "host" or "gradients.codec" in move.settings:
                 continue
@@ -102,6 +106,10 @@ class PlanGraph:
                 yield Visited(case, None)
             else:
                 yield from (Visited(self._cases[number], number) for number in inside)
+
+    def layout(self, plan: Visited) -> tuple[int, ...]:
+        """The ranks along each axis."""
+        return tuple(planned(self._written, plan.case, path) for path in SIZES)
 
     def is_offered(self, plan: Visited) -> bool:
         """Whether the framework of the file has what a plan needs."""

@@ -1,16 +1,18 @@
 """A walk over the graph of plans from the one of the file, the most promising first, for good plans early.
 
     neighbours of a plan ─► screened ─► priced ─► four weighed ─► two simulated
-                               └─► none that can be no better than the best so far
+                               └─► none that promises no less than the best so far costs
 
-Neighbourhoods are visited in the order of their plans' bounds; that of a plan that does not fit counts more by the
-share of memory that it lacks. The walk ends when no plan that was met can be better than the best. A neighbourhood is
-finished before the next begins, so that the same plans are met with any number of processes.
+A plan promises its bound, times the least by which a plan that was simulated cost more than its own. Neighbourhoods are
+visited in this order; a plan that does not fit counts more by the share of memory that it lacks. The walk ends when no
+plan that was met promises to be better than the best. Which plans are met does not depend on the number of processes:
+a neighbourhood is finished before the next begins, and its plans are simulated one by one.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,6 +29,7 @@ from hybrid_des.studies.pool import Pool
 from hybrid_des.studies.sweep.axes import Case
 
 Key = TypeVar("Key")
+AGAIN = 0.02  # by how much less a plan promises for every neighbourhood that was visited of its layout
 WEIGHED, SIMULATIONS = 4, 2  # of the plans that are new around one
 FEW = 16  # plans whose neighbours are visited where all plans are examined later
 
@@ -62,10 +65,12 @@ class Walk:
         self.found: dict[int, str] = {}
         self.beyond: Candidate | None = None
         self._best = inf
+        self._more: list[float] = []  # costs of simulated plans over their bounds
         self._settings = replace(settings, bounding=True)
         self._cases, self._note, self._progress = cases, note, progress
-        self._queue: list[tuple[float, int, Visited]] = []
+        self._left: list[tuple[float, int, float, Visited]] = []
         self._order = count()
+        self._visits: Counter[tuple[int, ...]] = Counter()  # layout → neighbourhoods of its plans
         self._met: set[str | int] = set()
         self._unlike: set[str] = set()
 
@@ -79,32 +84,44 @@ class Walk:
         graph = PlanGraph(self._settings, self._cases)
         root, visited = graph.root(), 0
         self._visit(pool, graph, [root])
-        self._queue = self._queue or [(0.0, next(self._order), root)]
-        while self._queue and (pool.until < inf or visited < FEW):
-            promise, _, plan = heapq.heappop(self._queue)
-            if promise >= self._best:
-                break
+        self._left = self._left or [(0.0, next(self._order), 0.0, root)]
+        while (plan := self._next(graph)) is not None and (pool.until < inf or visited < FEW):
             if graph.is_offered(plan):
                 visited += 1
+                self._visits[graph.layout(plan)] += 1
                 self._visit(pool, graph, graph.neighbours(plan))
+
+    def _next(self, graph: PlanGraph) -> Visited | None:
+        """The most promising plan that is left."""
+        while self._left:
+            weight, order, promise, plan = heapq.heappop(self._left)
+            now = promise * (1 + AGAIN * self._visits[graph.layout(plan)])
+            if now > weight:
+                heapq.heappush(self._left, (now, order, promise, plan))
+            elif self._is_promising(promise):
+                return plan
+        return None
 
     def _visit(self, pool: Pool, graph: PlanGraph, plans: Iterable[Visited]) -> None:
         """Evaluate the plans that are new, each as far as it is promising."""
         screened = self._passed(pool, "screen", [plan for plan in plans if _is_new(plan.key, self._met)])
         priced = self._passed(pool, "price", self._promising(screened))
         for plan in priced:  # by its bound, whatever it comes to
-            heapq.heappush(self._queue, (plan.promise, next(self._order), plan))
+            heapq.heappush(self._left, (plan.promise, next(self._order), plan.promise, plan))
         fitting = (plan for plan in self._promising(priced) if not plan.excess and graph.is_offered(plan))
         weighed = self._passed(pool, "weigh", islice(fitting, WEIGHED))
-        unlike = [plan for plan in self._promising(weighed) if _is_new(plan.fingerprint, self._unlike)]
-        for plan in self._passed(pool, "simulate", unlike[:SIMULATIONS]):
-            if not plan.excess:
-                self._keep(plan)
+        unlike = (plan for plan in self._promising(weighed) if _is_new(plan.fingerprint, self._unlike))
+        for plan in islice(unlike, SIMULATIONS):
+            if self._is_promising(plan.least):
+                self._simulate(pool, plan)
         self._progress(Standing(len(self._cases), 0, len(self.found), 0, self._best, 0.0, len(self._met)))
 
     def _promising(self, plans: Iterable[Visited]) -> list[Visited]:
         """Those that may be better than the best, the most promising first."""
-        return sorted((plan for plan in plans if plan.least < self._best), key=attrgetter("least"))
+        return sorted((plan for plan in plans if self._is_promising(plan.least)), key=attrgetter("least"))
+
+    def _is_promising(self, bound: float) -> bool:
+        return bound * min(self._more, default=1.0) < self._best
 
     def _passed(self, pool: Pool, step: str, plans: Iterable[Visited]) -> list[Visited]:
         """The plans that are possible after a step, in the order given."""
@@ -126,19 +143,22 @@ class Walk:
         if step in KEPT:
             self._note(step, plan.number, evaluation)
 
-    def _keep(self, plan: Visited) -> None:
-        """Take up a plan that is simulated and fits."""
+    def _simulate(self, pool: Pool, plan: Visited) -> None:
+        """Simulate a plan, and take it up if it fits."""
+        bound = plan.least
+        if not self._passed(pool, "simulate", [plan]) or plan.excess:
+            return
+        self._more += [plan.least / bound] if bound else []
         if plan.number is not None:
             self.found[plan.number] = plan.fingerprint
             if plan.least <= self._best:
                 self.beyond = None
         elif plan.least < self._best:
             known = plan.last
-            figures = {"least": known.least, "held": known.held, "excess": known.excess, "days": known.days}
-            number = len(self._cases)
             self.beyond = Candidate(
-                number, plan.case, SIMULATED, **figures, done="simulate", row=known.row, beyond=True
-            )
+                len(self._cases), plan.case, SIMULATED, "", known.least, known.held, known.excess, known.days,
+                "simulate", known.row, beyond=True,
+            )  # fmt: skip
         self._best = min(self._best, plan.least)
 
 

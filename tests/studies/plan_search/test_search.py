@@ -215,14 +215,15 @@ def test_a_given_axis_restricts_the_default_ones():
     assert "sharding" not in values_of(plans)
 
 
-def test_what_the_file_states_stays_without_axes():
+def test_what_nobody_names_stays_as_the_file_states():
     parallel = {"data": 4, "tensor": 2, "sequence": True}
     gradients = {"overlap": True, "bucket": "1 MB"}
     values = spaces.of_model(8, parallel=parallel, sharding="zero-1", recompute="full", gradients=gradients, batch=32)
-    plans = plans_in(spaces.settings(values))
+    settings = spaces.settings(values, axes=["schedule.microbatch_size"])
+    plans = plans_in(settings)
     assert values_of(plans) == {"schedule.microbatch_size": [1, 2, 4, 8]}
     for plan in plans:
-        scenario = scenario_in(spaces.settings(values), plan)
+        scenario = scenario_in(settings, plan)
         layout = {axis: getattr(scenario.parallel, axis) for axis in ("pipeline", "data", "tensor", "context")}
         assert layout == {"pipeline": 1, "data": 4, "tensor": 2, "context": 1}
         assert (scenario.schedule.kind, scenario.sharding, scenario.recompute) == ("1f1b", "zero-1", "full")
@@ -233,7 +234,7 @@ def test_what_the_file_states_stays_without_axes():
 def test_stated_microbatches_keep_their_size(stated):
     values = spaces.of_model(8, schedule={"kind": "1f1b", "microbatches": 4, stated: 4})
     del values["batch"]
-    assert "schedule.microbatch_size" not in values_of(plans_in(spaces.settings(values)))
+    assert "schedule.microbatch_size" not in values_of(plans_in(spaces.settings(values, axes=["recompute"])))
 
 
 def test_an_axis_by_name_varies_what_the_file_states():
@@ -255,7 +256,8 @@ def test_an_axis_by_name_varies_what_the_file_states():
 def test_a_rule_of_buckets_stays_where_no_bucket_is_stated():
     gradients = {"overlap": True, "bucket_rule": "ddp"}
     schedule = {"kind": "1f1b", "microbatch_size": 1}
-    settings = spaces.settings(spaces.of_model(8, sharding="none", gradients=gradients, schedule=schedule))
+    values = spaces.of_model(8, sharding="none", gradients=gradients, schedule=schedule)
+    settings = spaces.settings(values, axes=["recompute"])
     sizes = {scenario_in(settings, plan).gradients.bucket for plan in plans_in(settings)}
     assert sizes == {25 * 2**20, 128 * 2**20}
 

@@ -1,12 +1,14 @@
 """Find the best plan that fits: layout, schedule, micro-batch, recomputation, sharding, with a proof.
 
 The file is a scenario; its `search:` block says what varies, what is made best, and what a plan may use of the memory.
-The plans are listed and counted, those that cannot fit or cannot be the best are excluded without simulating them, and
-the others are simulated, the most promising first. Prints the best plans, the report of the winner, and its flags for
-Megatron-LM and torchtitan.
+Without one, layout, micro-batch, schedule of its framework and recomputation vary, whatever it states. The plans are
+listed and counted; a walk from the plan of the file finds good ones early; those that cannot fit or cannot be the best
+are excluded without simulating them, and the others are simulated, the most promising first. Prints the best plans, the
+report of the winner, its launch line, and the flags that differ from the file's.
 """
 
 import argparse
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -17,7 +19,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from hybrid_des.errors import UsageError
-from hybrid_des.interchange.frameworks import megatron, torchtitan
 from hybrid_des.interface.cli.arguments import add_budget, add_common, add_jobs, as_path, count
 from hybrid_des.interface.cli.commands.export import launch_text
 from hybrid_des.interface.cli.dask_workers import workers
@@ -30,6 +31,8 @@ from hybrid_des.report.text_tables import text_table
 from hybrid_des.result import simulate
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import read_scenario
+from hybrid_des.studies.neighbours.framework import MEGATRON, TORCHTITAN, Framework, changed_flags, framework_of
+from hybrid_des.studies.plan_search import default_axes
 from hybrid_des.studies.plan_search.best_plan import explore, write
 from hybrid_des.studies.plan_search.branch import IMPOSSIBLE, Candidate, Standing
 from hybrid_des.studies.plan_search.outcome import SearchResult
@@ -85,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         workers(args.dask, args.jobs or cores()) as where,
     ):
         kept = Kept(args.out, args.resume)
-        result = explore(settings, plans, kept, budget_s=args.budget, progress=progress, **where)
+        result = explore(settings, plans, kept, walks=True, budget_s=args.budget, progress=progress, **where)
     if args.out is not None and not result.stopped:
         (args.out / LOG).unlink(missing_ok=True)
     if args.json:
@@ -121,10 +124,22 @@ def _listed(settings: Settings, plans: Sequence[Case]) -> str:
     for path, values in values_in.items():
         shown = ["default" if value is None else str(plain(value)) for value in values[:MOST_VALUES]]
         lines.append(f"  {path}: {', '.join(shown)}{', …' if len(values) > MOST_VALUES else ''}")
-    if kept := kept_in(settings):
-        names = dict.fromkeys("parallel" if path in LAYOUT else path for path in kept if path != "schedule.chunks")
-        lines.append(f"  as the file states: {', '.join(kept)}; to vary them, search.axes: [{', '.join(names)}]")
+    kept, opened = kept_in(settings), _to_vary(settings)
+    if settings.by_default:
+        as_is = ", ".join(dict.fromkeys((*kept, *default_axes.FROZEN)))
+        lines.append(f"  as the file has it: all else; to vary {as_is} too: --set {opened}")
+    elif kept:
+        lines.append(f"  as the file states: {', '.join(kept)}; to vary them: --set {opened}")
     return "\n".join(lines)
+
+
+def _to_vary(settings: Settings) -> str:
+    """The axes that free what stays as the file has it, as an override."""
+    kept = (path for path in kept_in(settings) if path != "schedule.chunks")
+    free = ["parallel" if path in LAYOUT else path for path in kept]
+    varied = list(settings.names) if settings.by_default or isinstance(settings.block.axes, list) else []
+    frozen = default_axes.FROZEN if settings.by_default else ()
+    return shlex.quote(f"search.axes=[{', '.join(dict.fromkeys((*varied, *free, *frozen)))}]")
 
 
 @contextmanager
@@ -146,6 +161,9 @@ def _bar(settings: Settings, talks: bool) -> Iterator[Any]:
 
 def _progress(settings: Settings, standing: Standing) -> str:
     """One line: how many plans are simulated, excluded and open, the best so far, and the bound."""
+    if standing.walked:
+        best = settings.objective.text(standing.best) if isfinite(standing.best) else "none"
+        return f"from the plan of the file: {standing.walked} met, {standing.simulated} simulated; best {best}"
     if standing.screened < standing.plans:
         return f"screened {standing.screened} of {standing.plans} plans"
     costs = (standing.best, standing.least)
@@ -176,7 +194,7 @@ def _about_the_best(args: argparse.Namespace, search_result: SearchResult, best:
         if talks:
             show(f"\n{result.report(width=terminal_width())}")
     if talks:
-        print(_flags(scenario))
+        print(_launch(search_result.settings.written, scenario))
     if args.verify:
         say(f"verified: {verify(scenario)}")
 
@@ -184,7 +202,10 @@ def _about_the_best(args: argparse.Namespace, search_result: SearchResult, best:
 def _table(result: SearchResult, shown: Sequence[Candidate]) -> str:
     """Plans, one per line."""
     objective = result.settings.objective
-    paths = list(values_of([one.case for one in result.candidates]))
+    listed = [one.case for one in result.candidates if not one.beyond]
+    paths = list(values_of(listed))
+    paths += [path for one in shown if one.beyond for path, value in one.case.items() if value != listed[0].get(path)]
+    paths = list(dict.fromkeys(paths))
     heads = ["", objective.key.removesuffix("_s").replace("_", " ")]
     heads += [*(["days"] if objective.days is not None else []), "memory", *(path.split(".")[-1] for path in paths)]
     rows = []
@@ -202,14 +223,23 @@ def _as_good(result: SearchResult) -> str:
     places = [1 + result.ranked.index(one) for one in result.ties]
     more = result.ties[-1].least / result.best.least - 1
     listed = f"1 to {places[-1]}" if len(places) == places[-1] - 1 else ", ".join(map(str, [1, *places]))
-    return f"plans {listed} are ties: up to {more:.1%} apart, less than 9 of 10 such differences were off"
+    off = "less than 9 of 10 such differences were off"
+    return f"plans {listed} differ by less than we can tell: up to {more:.1%}, {off}"
 
 
-def _flags(scenario: Scenario) -> str:
-    if scenario.model is None:
+def _launch(written: Scenario, best: Scenario) -> str:
+    """What starts the best plan, and the flags that differ from those of the file."""
+    if best.model is None:
         return ""
-    launches = {"Megatron-LM": megatron(scenario), "torchtitan": torchtitan(scenario)}
-    return "\n".join(f"\n{name}\n{launch_text(launch, output_width())}" for name, launch in launches.items())
+    known = framework_of(written)
+    frameworks = [known] if known and not known.assumed else [Framework(name, True) for name in (MEGATRON, TORCHTITAN)]
+    texts = []
+    for framework in frameworks:
+        before, after = framework.launch(written), framework.launch(best)
+        flags = ", ".join(changed_flags(before, after)) or "none"
+        changes = within(f"other than the file's: {flags}", output_width())
+        texts.append(f"\n{framework.name}\n{launch_text(after, output_width())}\n{changes}")
+    return "\n".join(texts)
 
 
 def _why_none(result: SearchResult) -> str:
@@ -237,9 +267,22 @@ def _summary(result: SearchResult) -> dict[str, Any]:
         "best": [_plan(result, one) for one in result.ranked[: result.settings.block.top]],
         "front": [_plan(result, one) for one in result.front()],
         **({} if no_days else {"frontier": [_plan(result, one) for one in result.frontier()]}),
+        **_launched(result),
+        "as_stated": sorted({*kept_in(result.settings), *(default_axes.FROZEN if result.settings.by_default else ())}),
         "ties": [one.number for one in result.ties],
         "wall_s": result.wall_s,
     }
+
+
+def _launched(result: SearchResult) -> dict[str, Any]:
+    """The launch line of the best plan, and what differs from the file's, by framework."""
+    written, best = result.settings.written, result.best
+    framework = framework_of(written)
+    if framework is None or best is None:
+        return {}
+    before, after = framework.launch(written), framework.launch(result.scenario(best))
+    changes = list(changed_flags(before, after))
+    return {"launch": {"framework": framework.name, "line": after.text, "changes": changes}}
 
 
 def _plan(result: SearchResult, candidate: Candidate) -> dict[str, Any]:
