@@ -74,10 +74,10 @@ def _is_chosen(name: str, first: Scenario, second: Scenario) -> bool:
     for key in following:
         filled = [kind.model_validate(fill({**one, name: given})[name]) for one in values]
         usual = [getattr(section, key) for section in filled]
-        found = [getattr(section, key) for section in actual]
-        if usual != found and found[0] != found[1]:
+        stated = [getattr(section, key) for section in actual]
+        if usual != stated and stated[0] != stated[1]:
             return True
-        if usual != found:  # the same in both
+        if usual != stated:  # the same in both
             given[key] = values[0][name][key]
     return False
 

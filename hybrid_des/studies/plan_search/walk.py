@@ -64,7 +64,7 @@ class Walk:
         self._best = inf
         self._settings = replace(settings, bounding=True)
         self._cases, self._note, self._progress = cases, note, progress
-        self._queue: list[tuple[float, int, Visited]] = []
+        self._ahead: list[tuple[float, int, Visited]] = []
         self._order = count()
         self._met: set[str | int] = set()
         self._unlike: set[str] = set()
@@ -79,9 +79,9 @@ class Walk:
         graph = PlanGraph(self._settings, self._cases)
         root, visited = graph.root(), 0
         self._visit(pool, graph, [root])
-        self._queue = self._queue or [(0.0, next(self._order), root)]
-        while self._queue and (pool.until < inf or visited < FEW):
-            promise, _, plan = heapq.heappop(self._queue)
+        self._ahead = self._ahead or [(0.0, next(self._order), root)]
+        while self._ahead and (pool.until < inf or visited < FEW):
+            promise, _, plan = heapq.heappop(self._ahead)
             if promise >= self._best:
                 break
             if graph.is_offered(plan):
@@ -93,7 +93,7 @@ class Walk:
         screened = self._passed(pool, "screen", [plan for plan in plans if _is_new(plan.key, self._met)])
         priced = self._passed(pool, "price", self._promising(screened))
         for plan in priced:  # by its bound, whatever it comes to
-            heapq.heappush(self._queue, (plan.promise, next(self._order), plan))
+            heapq.heappush(self._ahead, (plan.promise, next(self._order), plan))
         fitting = (plan for plan in self._promising(priced) if not plan.excess and graph.is_offered(plan))
         weighed = self._passed(pool, "weigh", islice(fitting, WEIGHED))
         unlike = [plan for plan in self._promising(weighed) if _is_new(plan.fingerprint, self._unlike)]
@@ -110,11 +110,11 @@ class Walk:
         """The plans that are possible after a step, in the order given."""
         plans = list(plans)
         evaluations = [None if plan.number is None else self.known.get((step, plan.number)) for plan in plans]
-        places = [place for place, evaluation in enumerate(evaluations) if evaluation is None]
-        cases = [plans[place].case for place in places]
-        for place, evaluation in pool.map(partial(evaluate, self._settings, step), cases, lost):
-            evaluations[places[place]] = evaluation
-            self._remember(step, plans[places[place]], evaluation)
+        unknown = [number for number, evaluation in enumerate(evaluations) if evaluation is None]
+        cases = [plans[number].case for number in unknown]
+        for number, evaluation in pool.map(partial(evaluate, self._settings, step), cases, lost):
+            evaluations[unknown[number]] = evaluation
+            self._remember(step, plans[unknown[number]], evaluation)
         pairs = zip(plans, evaluations, strict=True)
         return [plan for plan, evaluation in pairs if evaluation is not None and plan.learns(step, evaluation)]
 
