@@ -23,6 +23,7 @@ from hybrid_des.analysis.losses import Losses
 from hybrid_des.analysis.memory_use import memory_use
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.verdict import shares_text
+from hybrid_des.pipeline.schedules import title_of
 from hybrid_des.report.content import ALARM, count, recomputed
 from hybrid_des.report.explained_details import detail_blocks, note_of
 from hybrid_des.report.memory_text import gigabytes, of_memory, tensors_text
@@ -53,11 +54,6 @@ HALF = 2  # hardware is shown if it gives so many times what the best setting gi
 KEPT = "one or two settings, simulated; model, batch and machine stay the same"
 SOME = "one or two settings, simulated, all else the same; {} more with --details"
 
-SCHEDULES = {
-    "1f1b": "1F1B", "gpipe": "GPipe", "interleaved-1f1b": "interleaved 1F1B", "eager-1f1b": "eager 1F1B",
-    "looped-bfs": "looped BFS", "zb-h1": "ZB-H1", "zb-h2": "ZB-H2", "zb-v": "ZB-V", "dualpipe": "DualPipe",
-    "dualpipe-v": "DualPipe-V", "chimera": "Chimera", "hanayo": "Hanayo",
-}  # fmt: skip
 LINKS = {"nvlink": "NVLink", "nic": "network adapters", "pcie": "PCIe"}
 
 
@@ -138,9 +134,9 @@ def _plan(scenario: Scenario) -> Iterator[str]:
     if sizes:
         yield " ".join(sizes)
     if parallel.pipeline > 1:
-        kind = schedule.kind or ("as traced" if schedule.file is None else str(schedule.file))
+        given = "as traced" if schedule.file is None else str(schedule.file)
         chunks = f" with {schedule.chunks} chunks" if schedule.chunks > 1 else ""
-        yield f"{SCHEDULES.get(kind, kind)}{chunks}"
+        yield f"{title_of(schedule.kind) if schedule.kind else given}{chunks}"
     if scenario.sharding in ("zero-2", "zero-3"):
         yield f"ZeRO-{scenario.sharding[-1]}"
     if scenario.recompute != "none":
