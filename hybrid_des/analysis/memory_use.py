@@ -95,12 +95,12 @@ def memory_use(run: Run) -> MemoryUse:
     """What fills the GPU of a run that is closest to its memory, or furthest above it."""
     layout = run.timeline.layout
     peak = worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks))
-    place, lane = layout.coordinate(peak.rank, "pipeline"), layout.lane(peak.rank)
-    parts = memory_parts(run.costs, place, peak.held, lane)
+    pipeline_rank, lane = layout.coordinate(peak.rank, "pipeline"), layout.lane(peak.rank)
+    parts = memory_parts(run.costs, pipeline_rank, peak.held, lane)
     rows, duration = run.timeline.memory, max(run.timeline.duration, 1)
     mine = rows["rank"] == peak.rank
     if not mine.any():
-        return MemoryUse(peak, place, parts, None, "", 0, "micro-batch", (), peak.held, 1.0)
+        return MemoryUse(peak, pipeline_rank, parts, None, "", 0, "micro-batch", (), peak.held, 1.0)
     time, held = rows["time"][mine], rows["bytes"][mine]
     when = int(time[held.argmax()])
     lasts = np.diff(np.append(time, duration))
@@ -108,14 +108,14 @@ def memory_use(run: Run) -> MemoryUse:
     unit = "chunk" if run.scenario.schedule.chunks > 1 else "micro-batch"
     during, kept = _held_at(run, peak.rank, when)
     return MemoryUse(
-        peak, place, parts, when / PICOSECONDS_PER_SECOND, during, len(kept), unit,
-        _by_layer(run, kept, place, parts["activations"]), int(held.min()), nearly,
+        peak, pipeline_rank, parts, when / PICOSECONDS_PER_SECOND, during, len(kept), unit,
+        _by_layer(run, kept, pipeline_rank, parts["activations"]), int(held.min()), nearly,
     )  # fmt: skip
 
 
 def _held_at(run: Run, rank: int, when: int) -> tuple[str, Counter[tuple[int, int]]]:
     """The op of a rank that begins at a time, and (chunk, micro-batch) of the activations that it holds then."""
-    ops, place = run.timeline.ops, run.timeline.layout.coordinate(rank, "pipeline")
+    ops, pipeline_rank = run.timeline.ops, run.timeline.layout.coordinate(rank, "pipeline")
     rows = np.flatnonzero((ops["rank"] == rank) & (ops["start"] <= when) & (ops["index"] != OPTIMIZER))
     programs = run.plan.programs
     if not len(rows) or not programs:
@@ -124,21 +124,21 @@ def _held_at(run: Run, rank: int, when: int) -> tuple[str, Counter[tuple[int, in
     last: Sequence[Op] = ()
     step = ops["step"][rows].max()
     for row in sorted(rows[ops["step"][rows] == step].tolist(), key=lambda row: int(ops["start"][row])):
-        last = programs[place][int(ops["index"][row])]
+        last = programs[pipeline_rank][int(ops["index"][row])]
         held += Counter({(op.chunk, op.microbatch): 1 for op in last if op.kind == "F"})
         if ops["end"][row] <= when:
             held -= Counter({(op.chunk, op.microbatch): 1 for op in last if op.kind in ("B", "W")})
     return "+".join(f"{op.kind}{op.microbatch}" for op in last), held
 
 
-def _by_layer(run: Run, held: Counter[tuple[int, int]], place: int, activations: int) -> list[KeptLayers]:
+def _by_layer(run: Run, held: Counter[tuple[int, int]], pipeline_rank: int, activations: int) -> list[KeptLayers]:
     """What kinds of layers keep of the micro-batches held, in shares of all activations."""
     if run.scenario.model is None or not held:
         return []
     chunks = Counter(chunk for chunk, _ in held.elements())
     kept, layers, each = Counter[str](), Counter[str](), dict[str, list[int]]()
     for chunk, count in chunks.items():
-        for name, layer in _layers(run, place, chunk):
+        for name, layer in _layers(run, pipeline_rank, chunk):
             kept[name] += count * layer.kept
             layers[name] += 1
             each.setdefault(name, []).append(layer.kept)
@@ -150,13 +150,13 @@ def _by_layer(run: Run, held: Counter[tuple[int, int]], place: int, activations:
     ]
 
 
-def _layers(run: Run, place: int, chunk: int) -> Iterator[tuple[str, StageCosts]]:
+def _layers(run: Run, pipeline_rank: int, chunk: int) -> Iterator[tuple[str, StageCosts]]:
     """The layers of a stage, each with its name without its number."""
     assert run.scenario.model is not None
-    stage = run.plan.stage_of[place, chunk]
+    stage = run.plan.stage_of[pipeline_rank, chunk]
     sizes = {number: len(run.costs.stages[where].layers) for where, number in run.plan.stage_of.items()}
     first = sum(sizes[number] for number in range(stage))
-    mine = run.costs.stages[place, chunk].layers
+    mine = run.costs.stages[pipeline_rank, chunk].layers
     names = [layer.name for layer in run.scenario.model.network.layers[first : first + len(mine)]]
     for name, layer in zip(names, mine, strict=True):
         yield re.sub(r" \d+$", "", name), layer

@@ -23,6 +23,7 @@ from hybrid_des.analysis.losses import Losses
 from hybrid_des.analysis.memory_use import memory_use
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.verdict import shares_text
+from hybrid_des.pipeline.schedules import title_of
 from hybrid_des.report.content import ALARM, count, recomputed
 from hybrid_des.report.explained_details import detail_blocks, note_of
 from hybrid_des.report.memory_text import gigabytes, of_memory, tensors_text
@@ -53,11 +54,6 @@ HALF = 2  # hardware is shown if it gives so many times what the best setting gi
 KEPT = "one or two settings, simulated; model, batch and machine stay the same"
 SOME = "one or two settings, simulated, all else the same; {} more with --details"
 
-SCHEDULES = {
-    "1f1b": "1F1B", "gpipe": "GPipe", "interleaved-1f1b": "interleaved 1F1B", "eager-1f1b": "eager 1F1B",
-    "looped-bfs": "looped BFS", "zb-h1": "ZB-H1", "zb-h2": "ZB-H2", "zb-v": "ZB-V", "dualpipe": "DualPipe",
-    "dualpipe-v": "DualPipe-V", "chimera": "Chimera", "hanayo": "Hanayo",
-}  # fmt: skip
 LINKS = {"nvlink": "NVLink", "nic": "network adapters", "pcie": "PCIe"}
 
 
@@ -95,28 +91,28 @@ def rest(
     above: int = 0,
 ) -> str:
     """The text below `opening`; arguments as those of `render_explanation`, `above` are lines before it."""
-    found = explanation.losses if isinstance(explanation, Explanation) else explanation
+    lost = explanation.losses if isinstance(explanation, Explanation) else explanation
     advice = advice or (explanation.advice if isinstance(explanation, Explanation) else None)
     asked = _what_ifs(explanation, width) if isinstance(explanation, Explanation) and not details else []
-    loss = labelled([("Main loss", [found.verdict])] if _peak(found.run).fits else [], width, LABEL)
-    faster = _faster_links(found, advice)
+    loss = labelled([("Main loss", [lost.verdict])] if _peak(lost.run).fits else [], width, LABEL)
+    faster = _faster_links(lost, advice)
     tail = [*asked, *labelled([("Hardware", faster)] if faster else [], width, LABEL)]
     room = MOST_LINES - above - len(loss) - len(tail) if width >= USUAL else None
-    lines = [*loss, *_changes(found, advice, width, None if details else room), *tail]
+    lines = [*loss, *_changes(lost, advice, width, None if details else room), *tail]
     if details and isinstance(explanation, Explanation):
         lines += ["", *labelled(detail_blocks(explanation, max(width - LABEL, NARROWEST)), width, LABEL)]
     return "\n".join(lines)
 
 
-def in_brief(found: Losses, advice: Advice | None = None, room: int = 90) -> dict[str, list[str]]:
+def in_brief(lost: Losses, advice: Advice | None = None, room: int = 90) -> dict[str, list[str]]:
     """What a page shows beside a run, as lines of at most `room` characters by the labels of the text."""
-    fits, lines = _peak(found.run).fits, () if advice is None else advice.lines
+    fits, lines = _peak(lost.run).fits, () if advice is None else advice.lines
     said = {
-        "Time": [shares_text(found.breakdown.shares, found.run.scenario.traced)],
-        "Main loss": [found.verdict],
-        "Mend": _mended(found),
+        "Time": [shares_text(lost.breakdown.shares, lost.run.scenario.traced)],
+        "Main loss": [lost.verdict],
+        "Mend": _mended(lost),
         _label(fits): _advised(lines, room, fits=fits),
-        "Hardware": _faster_links(found, advice),
+        "Hardware": _faster_links(lost, advice),
     }
     return {label: texts for label, texts in said.items() if texts}
 
@@ -138,9 +134,9 @@ def _plan(scenario: Scenario) -> Iterator[str]:
     if sizes:
         yield " ".join(sizes)
     if parallel.pipeline > 1:
-        kind = schedule.kind or ("as traced" if schedule.file is None else str(schedule.file))
+        given = "as traced" if schedule.file is None else str(schedule.file)
         chunks = f" with {schedule.chunks} chunks" if schedule.chunks > 1 else ""
-        yield f"{SCHEDULES.get(kind, kind)}{chunks}"
+        yield f"{title_of(schedule.kind) if schedule.kind else given}{chunks}"
     if scenario.sharding in ("zero-2", "zero-3"):
         yield f"ZeRO-{scenario.sharding[-1]}"
     if scenario.recompute != "none":
@@ -204,18 +200,18 @@ def _from_to(low: float, high: float) -> str:
 def _what_ifs(explanation: Explanation, width: int) -> list[str]:
     """What a user's own changes give, one each line, as they were written."""
     steps, lines = explanation.run.scenario.steps, []
-    for one in explanation.what_if:
-        if one.asked:
-            note = note_of(explanation, one)
-            change = signed(-explanation.losses.gain(one.duration * steps / one.steps))
-            lines.append(f"{one.change}: {change}{f' ({note})' if note else ''}")
+    for tried in explanation.what_if:
+        if tried.asked:
+            note = note_of(explanation, tried)
+            change = signed(-explanation.losses.gain(tried.duration * steps / tried.steps))
+            lines.append(f"{tried.change}: {change}{f' ({note})' if note else ''}")
     return labelled([("What if", lines)] if lines else [], width, LABEL)
 
 
-def _changes(found: Losses, advice: Advice | None, width: int, room: int | None) -> list[str]:
+def _changes(lost: Losses, advice: Advice | None, width: int, room: int | None) -> list[str]:
     """What would help: what is slow mended, then settings, in so many lines of text at most."""
-    fits = _peak(found.run).fits
-    heads = [("Mend", mended)] if (mended := _mended(found)) else []
+    fits = _peak(lost.run).fits
+    heads = [("Mend", mended)] if (mended := _mended(lost)) else []
     if advice is None:
         return labelled(heads, width, LABEL)
     above, shown = len(labelled(heads, width, LABEL)) + 1, advice.lines
@@ -230,13 +226,13 @@ def _label(fits: bool) -> str:
     return "Change" if fits else "To fit"
 
 
-def _mended(found: Losses) -> list[str]:
+def _mended(lost: Losses) -> list[str]:
     """What the slow node or link that holds the step up would give if it were like the others."""
-    culprit = found.culprit
-    if culprit is None or culprit.usual is None or not _peak(found.run).fits:
+    culprit = lost.culprit
+    if culprit is None or culprit.usual is None or not _peak(lost.run).fits:
         return []
-    step = format_seconds(found.seconds(culprit.usual))
-    return [f"{culprit.name} as quick as the others: {step}, {signed(-found.gain(culprit.usual))}"]
+    step = format_seconds(lost.seconds(culprit.usual))
+    return [f"{culprit.name} as quick as the others: {step}, {signed(-lost.gain(culprit.usual))}"]
 
 
 def _nothing(advice: Advice) -> str:
@@ -294,13 +290,13 @@ def _likely(line: AdviceLine) -> str:
     return f" (likely {signed(low).removesuffix(' %')} to {signed(high)})"
 
 
-def _faster_links(found: Losses, advice: Advice | None) -> list[str]:
+def _faster_links(lost: Losses, advice: Advice | None) -> list[str]:
     """What the links that help most would give twice as fast, if no setting gives half as much."""
-    gains = [(found.gain(one.duration), one.part.name) for one in found.links]
+    gains = [(lost.gain(one.duration), one.part.name) for one in lost.links]
     most, name = max(gains, default=(0.0, ""))
     best = max((line.gain for line in advice.lines), default=0.0) if advice else 0.0
-    broken = found.culprit is not None and found.culprit.slow is None  # a slow link is mended first
-    if broken or most < LEAST or best * HALF > most or not _peak(found.run).fits:
+    broken = lost.culprit is not None and lost.culprit.slow is None  # a slow link is mended first
+    if broken or most < LEAST or best * HALF > most or not _peak(lost.run).fits:
         return []
     links = LINKS.get(name, f"{name} links")
     return [f"{links[0].upper()}{links[1:]} twice as fast would give {signed(-most)}"]

@@ -63,9 +63,9 @@ def _table(use: MemoryUse, width: int) -> Iterator[str]:
     for name, size in sorted(use.parts.items(), key=lambda part: -part[1]):
         yield from _row(gigabytes(size), _name(use, name), WHAT.get(name, ""), width)
         if name == "activations":
-            for one in use.layers:
-                what = f"{count(one.layers, 'layer')}, each {format_bytes(one.each)} per micro-batch"
-                yield from _row(gigabytes(one.bytes), f"  {one.name}", what, width)
+            for layers in use.layers:
+                what = f"{count(layers.layers, 'layer')}, each {format_bytes(layers.each)} per micro-batch"
+                yield from _row(gigabytes(layers.bytes), f"  {layers.name}", what, width)
 
 
 def _row(size: str, name: str, what: str, width: int) -> Sequence[str]:

@@ -171,6 +171,8 @@ def jobs_of(document: Document) -> Jobs:
     Raises:
         ScenarioError: one line per problem.
     """
+    if not has_jobs(document):
+        raise ScenarioError([document.problem(("jobs",), "is required, such as gpt: {scenario: gpt.yaml, nodes: 0-7}")])
     values, entries = document.value, document.value["jobs"]
     problems = [document.problem((key,), unknown_key(str(key), OWN)) for key in values if key not in (*OWN, *OF_FILES)]
     if not isinstance(entries, dict) or not entries:

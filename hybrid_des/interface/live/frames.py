@@ -221,8 +221,8 @@ def _why(state: ServerState, request: Request, newer: Callable[[], bool]) -> dic
 
 
 def _said_of(scenario: Scenario) -> dict[str, list[str]]:
-    found = losses(scenario)
-    return in_brief(found, advise(scenario, run=found.run))
+    lost = losses(scenario)
+    return in_brief(lost, advise(scenario, run=lost.run))
 
 
 def _is_small(scenario: Scenario) -> bool:

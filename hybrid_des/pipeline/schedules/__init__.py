@@ -1,7 +1,16 @@
 """Pipeline schedules, one per file: a registered function from `PlanRequest` to `Plan`."""
 
-from hybrid_des.pipeline.schedules.registration import Peak, Scheduler, find, make_plan, names, planned, schedule
+from hybrid_des.pipeline.schedules.registration import (
+    Peak,
+    Scheduler,
+    find,
+    make_plan,
+    names,
+    planned,
+    schedule,
+    title_of,
+)
 
 __all__ = [
-    "Peak", "Scheduler", "find", "make_plan", "names", "planned", "schedule",
+    "Peak", "Scheduler", "find", "make_plan", "names", "planned", "schedule", "title_of",
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from hybrid_des.pipeline.schedules.time_slots import Slots
 
 @schedule(
     "chimera",
+    title="Chimera",
     summary="two copies of the model, half the micro-batches run from each end",
     time="efficiency 1 − (p−2)/(1.5m+p−2) at m = p, I+W = 2F",
     memory="p/2+1 … p, two copies of the weights",

@@ -31,6 +31,7 @@ class Pairs(Options):
 
 @schedule(
     "dualpipe",
+    title="DualPipe",
     summary="two copies of the model, both directions at once, forward and backward fused",
     time="mT + (p−2)T/3 at F = I = W, m even ≥ 2p",
     memory="p+1, two copies of the weights",

@@ -20,6 +20,7 @@ from hybrid_des.pipeline.schedules.registration import schedule
 
 @schedule(
     "dualpipe-v",
+    title="DualPipe-V",
     summary="DualPipe folded into a V of two chunks: one copy of the weights",
     time="mT + (p−1)T/3 at F = I = W, m ≥ 2p",
     memory="p + 1/2",

@@ -14,6 +14,7 @@ from hybrid_des.pipeline.schedules.registration import schedule
 
 @schedule(
     "eager-1f1b",
+    title="eager 1F1B",
     summary="1F1B with a warm-up of 2(p−1−r) forwards, to hide communication",
     time="(m+p−1)T",
     memory="min(m, 2(p−1−r)+1)",

@@ -22,6 +22,7 @@ class Gpipe(Options):
 
 @schedule(
     "gpipe",
+    title="GPipe",
     summary="all forwards, then all backwards",
     time="(m+p−1)T",
     memory="m",

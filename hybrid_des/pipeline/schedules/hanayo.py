@@ -29,6 +29,7 @@ LENGTH = {"F": 1, "B": 2}
 
 @schedule(
     "hanayo",
+    title="Hanayo",
     summary="micro-batches run down the ranks and back in w waves, 2w chunks per rank",
     time="3m + [2(p−1) + (k−1)(p−1.5)]/w at F = 1, I+W = 2, m = kp",
     memory="p",

@@ -27,6 +27,7 @@ def _peak(request: PlanRequest, rank: int, options: InPairs) -> Fraction:
 
 @schedule(
     "interleaved-1f1b",
+    title="interleaved 1F1B",
     summary="1F1B with v chunks per rank, assigned round-robin: 1/v of the bubble, v times the messages",
     time="mT + (p−1)T/v",
     memory="p + (p−1)/v on rank 0",

@@ -26,6 +26,7 @@ class LoopedBfs(Options):
 
 @schedule(
     "looped-bfs",
+    title="looped BFS",
     summary="all forwards chunk by chunk, then all backwards chunk by chunk",
     time="mT + (p−1)T/v",
     memory="m",

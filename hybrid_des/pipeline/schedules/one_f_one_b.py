@@ -31,6 +31,7 @@ IN_TURN = InPairs()
 
 @schedule(
     "1f1b",
+    title="1F1B",
     summary="alternating forwards and backwards after a warm-up of p−1−r forwards",
     time="(m+p−1)T",
     memory="min(m, p−r)",

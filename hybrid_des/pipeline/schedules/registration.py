@@ -53,10 +53,20 @@ def planned(name: str, request: PlanRequest, arguments: tuple[Any, ...]) -> Plan
     return plan
 
 
+def title_of(name: str) -> str:
+    """The name of a schedule as its paper writes it.
+
+    Raises:
+        UsageError: there is no such schedule.
+    """
+    return find(name).facts["title"] or name
+
+
 class Facts(TypedDict, total=False):
     """What a schedule says about itself.
 
     Attributes:
+        title: its name as its paper writes it, such as "ZB-V"; None, the default: the registered name.
         chunks: number of chunks per rank if the schedule fixes it; None, the default, if `schedule.chunks` sets it.
         many_chunks: whether `schedule.chunks` may be more than 1 (if `chunks` is None).
         peak: upper bound on the activations of a rank, in whole-rank micro-batches, each counted whole from the start
@@ -64,12 +74,13 @@ class Facts(TypedDict, total=False):
             then to the end of its W; checked by tests.
     """
 
+    title: str | None
     chunks: int | None
     many_chunks: bool
     peak: Peak | None
 
 
-_DEFAULTS: Facts = {"chunks": None, "many_chunks": False, "peak": None}
+_DEFAULTS: Facts = {"title": None, "chunks": None, "many_chunks": False, "peak": None}
 
 
 def schedule(

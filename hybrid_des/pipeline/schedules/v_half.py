@@ -22,6 +22,7 @@ def _limit(pipeline: int) -> int:
 
 @schedule(
     "v-half",
+    title="V-Half",
     summary="two chunks as a V, split backwards: half the memory of 1F1B",
     time="mT + (3p−7)T/6 at F = I = W, p even",
     memory="⌊p/2⌋ + 1",

@@ -22,6 +22,7 @@ def _limit(pipeline: int) -> int:
 
 @schedule(
     "v-min",
+    title="V-Min",
     summary="two chunks as a V, split backwards: a third of the memory of 1F1B",
     time="mT + (2p−5/2)T/3 at F = I = W",
     memory="⌊(p+1)/3⌋ + 1",

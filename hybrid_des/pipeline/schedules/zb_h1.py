@@ -15,6 +15,7 @@ from hybrid_des.pipeline.schedules.registration import schedule
 
 @schedule(
     "zb-h1",
+    title="ZB-H1",
     summary="1F1B with weight gradients deferred into the bubble, at the memory of 1F1B",
     time="mT + (p−1)(F+I−min(F,I,W)), m ≥ p",
     memory="p",

@@ -16,6 +16,7 @@ from hybrid_des.pipeline.schedules.zb_h1 import handcrafted
 
 @schedule(
     "zb-h2",
+    title="ZB-H2",
     summary="ZB-H1 with twice the warm-up: no bubble within a rank's span",
     time="span mT + (p−1)(F+I−2W), m ≥ 2p, W ≤ F and I",
     memory="2p−1",

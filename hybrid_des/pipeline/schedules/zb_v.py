@@ -24,6 +24,7 @@ from hybrid_des.pipeline.schedules.registration import schedule
 
 @schedule(
     "zb-v",
+    title="ZB-V",
     summary="two chunks as a V, split backwards: no bubble within a rank's span at the memory of 1F1B",
     time="span mT at F = I = W, m ≥ 2p",
     memory="p",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from hybrid_des.pipeline.schedules import title_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.studies.neighbours.framework import MEGATRON, framework_of
 from hybrid_des.studies.neighbours.layouts import SHORT, VIRTUAL
@@ -62,7 +63,7 @@ def _schedule(before: Scenario, after: Scenario) -> Iterator[str]:
     if now.kind == VIRTUAL and (was.kind, was.chunks) != (now.kind, now.chunks):
         yield f"{now.chunks} virtual stages"
     elif now.kind is not None and was.kind != now.kind and (before.parallel.pipeline > 1 or now.kind != "1f1b"):
-        yield now.kind.replace("1f1b", "1F1B")
+        yield title_of(now.kind)
     elif was.p2p != now.p2p and before.parallel.pipeline > 1:
         yield "messages that nobody waits for" if now.p2p == "async" else "messages that ranks wait for"
     if before.parallel.stages != after.parallel.stages:

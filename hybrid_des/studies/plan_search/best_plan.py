@@ -141,7 +141,7 @@ def explore(
     how |= {"waiting": where["waiting"]} if "waiting" in where else {}
     with search_log(kept, settings, cases) as (known, note):
         walk = Walk(settings, cases, known=known, note=note, progress=progress)
-        state = BranchAndBound(settings, cases, known=walk.known, found=walk.found, note=note, progress=progress)
+        state = BranchAndBound(settings, cases, known=walk.known, simulated=walk.found, note=note, progress=progress)
         try:
             with open_pool(min(where.get("jobs", 1), len(cases)), where.get("executor"), slots=SLOTS, **how) as pool:
                 if walks:

@@ -95,7 +95,7 @@ class BranchAndBound:
         cases: Sequence[Case],
         *,
         known: Mapping[tuple[str, int], Evaluation] | None = None,
-        found: Mapping[int, str] | None = None,
+        simulated: Mapping[int, str] | None = None,
         note: Callable[[str, int, Evaluation], None] = lambda step, number, evaluation: None,
         progress: Callable[[Standing], None] = lambda standing: None,
     ) -> None:
@@ -105,14 +105,14 @@ class BranchAndBound:
             settings: the scenario and its `search` block.
             cases: the plans.
             known: (step, number of a plan) → the evaluation of an earlier search, or of a walk.
-            found: number of a plan that a walk simulated → its fingerprint.
+            simulated: number of a plan that a walk simulated → its fingerprint.
             note: called with the step, the number and the evaluation of every plan whose order is bound or simulated.
             progress: called after every evaluation.
         """
         self.candidates = [Candidate(number, case) for number, case in enumerate(cases)]
         self._settings = settings
         self._known = {} if known is None else known  # a walk may still add to both
-        self._found = {} if found is None else found
+        self._found = {} if simulated is None else simulated
         self._note = note
         self._progress = progress
         self._screening: Iterator[Sequence[Candidate]] = iter(())

@@ -139,5 +139,5 @@ def _is_free(kind: str) -> bool:
     return bool(facts["many_chunks"]) and facts["chunks"] is None
 
 
-def _differ(one: object, other: object) -> bool:
-    return bool(one != other)
+def _differ(first: object, second: object) -> bool:
+    return bool(first != second)

@@ -5,7 +5,9 @@ import json
 import pytest
 from support.neighbours import BERT, CLUSTER, GPT
 
+from hybrid_des.errors import ScenarioError
 from hybrid_des.interface.cli.main import main
+from hybrid_des.studies.jobs.result import simulate_jobs
 
 JOB = "{scenario: gpt.yaml, nodes: 0}"
 WRONG = {
@@ -70,6 +72,13 @@ def test_a_file_needs_jobs_by_name(folder, capsys, text, message):
     (folder / "two.yaml").write_text(f"cluster: {{nodes: 1}}\njobs: 3\n{text if not text.startswith('jobs') else ''}")
     assert main(["two.yaml"]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("changes", [[], ["sweep=none"], ["jobs=none"]])
+def test_the_scenario_of_one_job_is_no_file_of_jobs(folder, changes):
+    with pytest.raises(ScenarioError, match=r"jobs: is required, such as gpt: ") as refused:
+        simulate_jobs("gpt.yaml", changes)
+    assert len(str(refused.value).splitlines()) == 1
 
 
 def test_commands_for_one_scenario_say_so(folder, capsys):

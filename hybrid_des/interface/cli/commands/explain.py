@@ -70,24 +70,24 @@ def run(args: argparse.Namespace) -> int:
     begun = _begun(args, scenario)
     with status_line(args.quiet) as show, within(args.budget, scenario.name):
         at_once = _at_once(args, show)
-        found = _whole(args, scenario, at_once) if _is_whole(args) else losses(scenario, at_once, base=begun)
-        advice = advise(args.file, args.set, run=found.run)
-    found = replace(found, advice=advice) if isinstance(found, Explanation) else found
+        why = _whole(args, scenario, at_once) if _is_whole(args) else losses(scenario, at_once, base=begun)
+        advice = advise(args.file, args.set, run=why.run)
+    why = replace(why, advice=advice) if isinstance(why, Explanation) else why
     how: dict[str, Any] = {"advice": advice, "details": args.details}
-    if args.json and isinstance(found, Explanation):
-        further = {"next": next_change(found), "advice": advice.to_mapping()}
-        print_json(args, {"verdict": found.verdict, **found.to_mapping(), **further})
+    if args.json and isinstance(why, Explanation):
+        further = {"next": next_change(why), "advice": advice.to_mapping()}
+        print_json(args, {"verdict": why.verdict, **why.to_mapping(), **further})
     elif begun is not None:
         above = len(opening(begun, terminal_width()).splitlines())
-        show_text(rest(found, terminal_width(), above=above, **how))
+        show_text(rest(why, terminal_width(), above=above, **how))
     else:
-        show_text(render_explanation(found, terminal_width(), **how))
+        show_text(render_explanation(why, terminal_width(), **how))
     if args.apply is not None:
         _apply(args, advice)
-    if args.out is not None and isinstance(found, Explanation):
+    if args.out is not None and isinstance(why, Explanation):
         from hybrid_des.report.page.traced_pages import explanation_page
 
-        write_files(args.out, {"report.html": explanation_page(found)})
+        write_files(args.out, {"report.html": explanation_page(why)})
         say(f"wrote {args.out / 'report.html'}")
     return 0
 
