@@ -4,9 +4,10 @@ Errors of two predictions of one system are alike, so that their ratio is better
 one row per pair of measured runs of a corpus that differ in one kind of setting; it is written by `hybrid-des validate
 CORPUS --record`, never by hand.
 
-Of one kind of change, nine of ten ratios lie within the error that holds 0.9 of the weight of all its pairs and of one
-more, whose error may be any, each corpus of equal weight (conformal prediction with weights, see `experience`); of a
-kind with fewer than nine pairs, within the widest of all kinds that have as many. Errors of several kinds combine as
+Of one kind of change, four of five ratios lie within the error that holds 0.8 of the weight of all its pairs and of one
+more, whose error may be any, each corpus of equal weight (conformal prediction with weights, see `experience`): of n
+pairs of one corpus, the ⌈0.8 (n + 1)⌉-th. Of a kind with fewer than nine pairs, they lie within the widest of all kinds
+that have as many. Errors of several kinds combine as
 independent ones do: to the root of the sum of their squares.
 """
 
@@ -22,10 +23,10 @@ from hybrid_des.analysis.moves import moves
 from hybrid_des.analysis.pair_table import Pair, known_pairs
 from hybrid_des.scenario.definition import Scenario
 
-COVERED = 0.9
+COVERED = 0.8
 
 
-FEWEST = 9  # pairs of which nine of ten can be told
+FEWEST = 9  # pairs of a kind that is told by its own
 
 
 LEAST = 0.02  # a smaller change that may be none is a tie
@@ -70,9 +71,9 @@ class Difference(NamedTuple):
         return f"likely {100 * low:+.0f} to {100 * high:+.0f} %"
 
     def text(self, change: float) -> str:
-        """All in words: "quicker, likely -16 to -8 %: 9 of 10 such differences (schedule) were within ± 4 %"."""
+        """All in words: "quicker, likely -16 to -8 %: 4 of 5 such differences (schedule) were within ± 4 %"."""
         within = f"± {100 * expm1(self.reach):.0f} %"
-        such = f"9 of 10 such differences ({', '.join(self.moves)}) were within {within}"
+        such = f"4 of 5 such differences ({', '.join(self.moves)}) were within {within}"
         return f"{self.verdict(change)}, {self.likely(change)}: {such}"
 
     def to_mapping(self, change: float) -> dict[str, Any]:
@@ -103,7 +104,7 @@ def of_pairs(changed: Sequence[str], pairs: Sequence[Pair]) -> Difference | None
 
 
 def _reach(pairs: Sequence[Pair]) -> float:
-    """The error that nine of ten ratios lie within, each corpus of equal weight; the largest if none does."""
+    """The error that four of five ratios lie within, each corpus of equal weight; the largest if none does."""
     sizes = Counter(pair.corpus for pair in pairs)
     each = len(pairs) / len(sizes)
     needed, sofar = COVERED * (len(pairs) + 1), 0.0

@@ -223,7 +223,7 @@ def _as_good(result: SearchResult) -> str:
     places = [1 + result.ranked.index(one) for one in result.ties]
     more = result.ties[-1].least / result.best.least - 1
     listed = f"1 to {places[-1]}" if len(places) == places[-1] - 1 else ", ".join(map(str, [1, *places]))
-    off = "less than 9 of 10 such differences were off"
+    off = "less than 4 of 5 such differences were off"
     return f"plans {listed} differ by less than we can tell: up to {more:.1%}, {off}"
 
 
