@@ -129,9 +129,9 @@ class Walk:
         evaluations = [None if plan.number is None else self.known.get((step, plan.number)) for plan in plans]
         places = [place for place, evaluation in enumerate(evaluations) if evaluation is None]
         cases = [plans[place].case for place in places]
-        for place, evaluation in pool.map(partial(evaluate, self._settings, step), cases, lost):
-            evaluations[places[place]] = evaluation
-            self._remember(step, plans[places[place]], evaluation)
+        for number, evaluation in pool.map(partial(evaluate, self._settings, step), cases, lost):
+            evaluations[places[number]] = evaluation
+            self._remember(step, plans[places[number]], evaluation)
         pairs = zip(plans, evaluations, strict=True)
         return [plan for plan, evaluation in pairs if evaluation is not None and plan.learns(step, evaluation)]
 

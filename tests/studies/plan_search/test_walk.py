@@ -94,7 +94,7 @@ def test_a_walk_leaves_the_proof_as_it_is(values):
 def test_within_a_limit_the_proof_begins_with_what_was_walked(values):
     settings = spaces.settings(values, axes=AXES, top=3)
     done, plans = walked(settings, Pool(until=1e18))
-    state = BranchAndBound(settings, plans, known=done.known, found=done.found)
+    state = BranchAndBound(settings, plans, known=done.known, simulated=done.found)
     state.run(Pool(until=1e18))
     simulated = sorted(one.least for one in state.candidates if one.status == SIMULATED)
     assert done.found
