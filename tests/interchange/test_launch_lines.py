@@ -104,7 +104,7 @@ def written(draw):
     if sharding in ("none", "zero-1"):
         gradients |= draw(st.sampled_from([{}, {"fused": False}]))
     hidden = {"tensor": draw(st.sampled_from([0, 0.7])) if tensor > 1 else 0}
-    if sharding == "zero-1":
+    if sharding in ("zero-1", "zero-2"):
         hidden["parameters"] = draw(st.booleans())
     ranks = tensor * pipeline * data * context
     kinds = ["bf16", "fp8", "fp8-current", "fp8-blockwise", "mxfp8", "nvfp4"] + ["fp16"] * (sharding != "zero-3")
@@ -133,6 +133,16 @@ def test_what_is_written_is_read_back(values):
     assert to_mapping(again) == to_mapping(scenario)
     assert megatron(again) == launch
     assert read_megatron(line, "line").unread == ()
+
+
+def test_parameters_gathered_early_by_megatron_fsdp_are_read_back():
+    gathered = scenario_from({
+        "cluster": {"gpu": "h100"}, "model": "llama2-7b", "parallel": {"data": 8}, "batch": 8, "sharding": "zero-2",
+        "gradients": {"overlap": True}, "overlap": {"parameters": True},
+    })  # fmt: skip
+    launch = megatron(gathered)
+    assert "--overlap-param-gather" in launch.flags
+    assert imported(f"{launch.program} {' '.join(launch.flags)}").overlap.parameters
 
 
 def test_a_line_becomes_the_published_model_it_describes():

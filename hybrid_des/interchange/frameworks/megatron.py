@@ -120,7 +120,7 @@ def _read_sharding(given: Given) -> Values:
 def _write_overlap(values: Values) -> Iterable[str]:
     flags = {
         "--overlap-grad-reduce": values["gradients.overlap"],
-        "--overlap-param-gather": values["sharding"] == "zero-1" and values["overlap.parameters"],
+        "--overlap-param-gather": values["sharding"] in ("zero-1", "zero-2") and values["overlap.parameters"],
         "--tp-comm-overlap": values["overlap.tensor"] and values["parallel.tensor"] > 1,
     }
     return [flag for flag, holds in flags.items() if holds]
@@ -134,7 +134,7 @@ def _read_overlap(given: Given) -> Values:
     return {
         "gradients.overlap": True if reduces and shards != "zero-3" else None,
         "gradients.bucket_rule": "megatron" if reduces and shards in ("none", "zero-1") else None,
-        "overlap.parameters": True if gathers and shards == "zero-1" else None,
+        "overlap.parameters": True if gathers and shards in ("zero-1", "zero-2") else None,
         "overlap.tensor": TENSOR_OVERLAP if tensor else None,
     }
 

@@ -25,7 +25,7 @@ def catches(
         now: bytes held in the scenario as it is.
     """
     reasons = [*_of_settings(before, after)]
-    if held > TIGHT * memory and (held > now or now > memory):
+    if TIGHT * memory < held <= memory and (held > now or now > memory):
         reasons.insert(0, f"tight: {format_bytes(memory - held)} left")
     if framework is not None:
         missing = lacking(framework.launch(before), framework.launch(after))

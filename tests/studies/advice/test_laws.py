@@ -183,6 +183,7 @@ def test_where_nothing_fits_the_closest_plan_is_named():
     advice = advise(merged(TOO_LARGE, {"model": {"base": "llama2-70b", "sequence": 4096}}))
     assert not advice.fits and not advice.lines
     assert advice.nearest is not None and advice.nearest.held > advice.nearest.memory
+    assert not any(remark.startswith("tight") for remark in advice.nearest.remarks)  # what lacks memory has none left
 
 
 def test_a_workload_keeps_the_work_of_its_ops():
