@@ -134,10 +134,17 @@ class Walk:
                 self.beyond = None
         elif plan.least < self._best:
             known = plan.last
-            figures = {"least": known.least, "held": known.held, "excess": known.excess, "days": known.days}
-            number = len(self._cases)
             self.beyond = Candidate(
-                number, plan.case, SIMULATED, **figures, done="simulate", row=known.row, beyond=True
+                len(self._cases),
+                plan.case,
+                SIMULATED,
+                least=known.least,
+                held=known.held,
+                excess=known.excess,
+                days=known.days,
+                done="simulate",
+                row=known.row,
+                beyond=True,
             )
         self._best = min(self._best, plan.least)
 
