@@ -4,7 +4,6 @@ from .analysis.compare import Comparison as Comparison
 from .analysis.compare import compare as compare
 from .analysis.costs import costs as costs
 from .analysis.explanation import Explanation as Explanation
-from .analysis.explanation import explain as explain
 from .errors import Error as Error
 from .interchange.frameworks.megatron import megatron as megatron
 from .interchange.frameworks.torchtitan import torchtitan as torchtitan
@@ -26,6 +25,7 @@ from .scenario.definition import Scenario as Scenario
 from .scenario.loading import load as load
 from .studies.advice import advise as advise
 from .studies.advice import applied as applied
+from .studies.advice import explain as explain
 from .studies.goodput.goodput import Goodput as Goodput
 from .studies.goodput.goodput import goodput as goodput
 from .studies.jobs.result import simulate_jobs as simulate_jobs

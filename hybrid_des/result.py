@@ -25,13 +25,14 @@ from hybrid_des.report.files.staging import Written
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.shortcuts.run import run
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.watch import Show, Watch
 from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
+    from hybrid_des.analysis.explanation import Explanation
     from hybrid_des.report.plots.figure import Shown
 
 
@@ -76,7 +77,8 @@ def simulate(
     scenario = load(scenario, overrides)
     try:
         watch = None if budget_s == inf and progress is None else Watch(budget_s, progress)
-        return Result(run(scenario, plan, fabric, scratch=scratch, watch=watch))
+        given = plan is not None or fabric is not None
+        return Result(run(scenario, plan, fabric, scratch=scratch, watch=watch), given=given)
     except OutOfMemoryError as error:
         from hybrid_des.simulation.memory_remedies import what_would_fit
 
@@ -86,7 +88,16 @@ def simulate(
 
 
 class Result(RunAnalysis):
-    """A run with its tables, pictures and files."""
+    """A run with its tables, pictures and files.
+
+    Args:
+        run: the run.
+        given: whether its plan or its fabric is not that of its scenario.
+    """
+
+    def __init__(self, run: Run, *, given: bool = False) -> None:
+        super().__init__(run)
+        self._given = given
 
     @property
     def plan(self) -> Plan:
@@ -122,8 +133,8 @@ class Result(RunAnalysis):
 
         return render(self, color=color, width=width)
 
-    def explain(self, *what_if: str) -> dict[str, pd.DataFrame]:
-        """Explain the step time, and what would shorten it, as tables; times in seconds per step.
+    def explain(self, *what_if: str) -> Explanation:
+        """Explain the step time, and what would shorten it; as a mapping, tables, times in seconds per step.
 
         The step is simulated again with all causes recorded, then with each change.
 
@@ -131,16 +142,18 @@ class Result(RunAnalysis):
             what_if: changes to simulate too, such as "cluster.nvlink.bandwidth=2x".
 
         Returns:
-            Tables by name: `path` (pieces of the critical path), `nearly_critical`, `classes` (least and most time over
+            What `hybrid_des.explain` does, with `advice` unless `simulate` was given a plan or a fabric. Its tables by
+            name: `path` (pieces of the critical path), `nearly_critical`, `classes` (least and most time over
             all critical paths), `what_if`, `ladder`, `ranking`, `idle` (pieces, each with its reason), `stragglers`,
             `collectives`, and `activities` with float, drag and releaser of every op and message.
 
         Raises:
             UsageError: a what-if is wrong.
         """
-        from hybrid_des.analysis.explanation import explain
+        from hybrid_des.studies.advice import explain
 
-        return explain(self.run.scenario, what_if, plan=self.run.plan, fabric=self.run.fabric).tables()
+        plan, fabric = (self.run.plan, self.run.fabric) if self._given else (None, None)
+        return explain(self.run.scenario, what_if, plan=plan, fabric=fabric)
 
     def write(self, folder: str | Path) -> Written:
         """Write summary, timeline, trace, pictures and order into a folder: all of them or none.

@@ -13,6 +13,7 @@ from support.scenarios import MINIMAL, plain
 
 import hybrid_des
 from hybrid_des import (
+    advise,
     collective,
     collectives,
     compare,
@@ -176,6 +177,16 @@ def test_what_is_found_is_shown_in_a_line():
     for found in (simulate(scenario), explain(scenario), compare(scenario, scenario), search(short), goodput(scenario)):
         assert len(repr(found).splitlines()) == 1
         assert len(repr(found)) < 150
+
+
+def test_an_explanation_has_tables_and_advice():
+    """Advice is that of `advise`, looked for once; with a plan of the user's there is none."""
+    scenario = plain(parallel={"pipeline": 2, "data": 2})
+    explained, result = explain(scenario), simulate(scenario)
+    assert explained.advice is explained.advice
+    assert explained.advice.to_mapping() == result.explain().advice.to_mapping() == advise(scenario).to_mapping()
+    assert result.explain()["ladder"].equals(explained.tables()["ladder"])
+    assert simulate(scenario, result.plan).explain().advice is explain(scenario, plan=result.plan).advice is None
 
 
 def test_a_comparison_gives_data_frames():

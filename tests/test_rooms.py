@@ -25,8 +25,8 @@ FLOORS = (
     {"shortcuts"},
     {"analysis"},
     {"report"},
-    {"result", "studies"},
-    {"measured"},
+    {"studies"},
+    {"measured", "result"},
     {"interface"},
     {"__init__", "__main__"},
 )

@@ -6,7 +6,7 @@ A run is traced, its graph of causes gives the critical paths, and what-ifs are 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
@@ -88,9 +88,9 @@ QUARTER = Fraction(3, 4)  # factor of a duration that is "25 % quicker"
 WITHOUT_BARRIER = 4  # steps that show what a schedule gains across steps
 
 
-@dataclass(frozen=True, repr=False)
-class Explanation:
-    """Why a run takes as long as it does.
+@dataclass(frozen=True, repr=False, eq=False)
+class Explanation(Mapping[str, "pd.DataFrame"]):
+    """Why a run takes as long as it does; of its `tables`, each is an item: `explanation["ladder"]`.
 
     Times are picoseconds of the whole run; `to_mapping` and the tables have seconds per step.
 
@@ -103,7 +103,7 @@ class Explanation:
         ties: how far the step depends on which of equal arrivals a link serves first; None if it does not.
         ties_not_tried: why that was not tried; empty if it was, or nothing depends on it.
         at_once: runs the tasks that were simulated, and those of pages.
-        advice: which settings to change, if they were looked for.
+        advised: finds which settings to change.
     """
 
     traced: Traced
@@ -116,7 +116,12 @@ class Explanation:
     ties: Ties | None = None
     ties_not_tried: str = ""
     at_once: AtOnce = in_turn
-    advice: Advice | None = None
+    advised: Callable[[], Advice] | None = None
+
+    @cached_property
+    def advice(self) -> Advice | None:
+        """Which settings to change, looked for when first asked, which takes as long again; None for a user's plan."""
+        return None if self.advised is None else self.advised()
 
     def __repr__(self) -> str:
         step, shares = format_seconds(self.seconds(self.duration)), self.breakdown.shares
@@ -365,8 +370,21 @@ class Explanation:
             ],
         }  # fmt: skip
 
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        return self._tables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
     def tables(self) -> dict[str, pd.DataFrame]:
         """The same as DataFrames, by the keys of `to_mapping`; `activities` has a row per op and message."""
+        return dict(self._tables)
+
+    @cached_property
+    def _tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
         whole = self.to_mapping()
@@ -422,21 +440,6 @@ def explain(
 
     Raises:
         HybridDesError: the scenario cannot be simulated, or a what-if is wrong.
-
-    Example:
-        >>> from hybrid_des import explain
-        >>> found = explain("scenarios/a100_8x.yaml", ["cluster.nvlink.bandwidth=2x"])
-        >>> found
-        <Explanation of a100_8x: step 1.435 s; 72% computing, 27% bubble>
-        >>> found.tables()["ladder"].round(3)
-                            step  step_time_s
-        0                  as is        1.435
-        1            no queueing        1.435
-        2         infinite links        1.430
-        3             no latency        1.430
-        4  all ranks at the mean        1.430
-        5  split backward (zb-h1)        1.190
-        6           work / ranks        1.040
     """
     scenario = load(scenario, overrides)
     build = build or builder_of(scenario)

@@ -11,5 +11,6 @@ choice            the few that are shown                   catches
 
 from hybrid_des.studies.advice.advising import advise
 from hybrid_des.studies.advice.applied import applied
+from hybrid_des.studies.advice.explaining import explain
 
-__all__ = ["advise", "applied"]
+__all__ = ["advise", "applied", "explain"]

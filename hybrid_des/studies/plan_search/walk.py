@@ -156,9 +156,17 @@ class Walk:
         elif plan.least < self._best:
             known = plan.last
             self.beyond = Candidate(
-                len(self._cases), plan.case, SIMULATED, "", known.least, known.held, known.excess, known.days,
-                "simulate", known.row, beyond=True,
-            )  # fmt: skip
+                len(self._cases),
+                plan.case,
+                SIMULATED,
+                least=known.least,
+                held=known.held,
+                excess=known.excess,
+                days=known.days,
+                done="simulate",
+                row=known.row,
+                beyond=True,
+            )
         self._best = min(self._best, plan.least)
 
 

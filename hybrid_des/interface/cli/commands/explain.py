@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         at_once = _at_once(args, show)
         why = _whole(args, scenario, at_once) if _is_whole(args) else losses(scenario, at_once, base=begun)
         advice = advise(args.file, args.set, run=why.run)
-    why = replace(why, advice=advice) if isinstance(why, Explanation) else why
+    why = replace(why, advised=lambda: advice) if isinstance(why, Explanation) else why
     how: dict[str, Any] = {"advice": advice, "details": args.details}
     if args.json and isinstance(why, Explanation):
         further = {"next": next_change(why), "advice": advice.to_mapping()}
