@@ -75,6 +75,15 @@ def form_of(fabric: Fabric, gpus: Sequence[int]) -> Hashable:
     return first.tobytes(), _first_places(blocks).tobytes(), places.tobytes(), tuple(reducing)
 
 
+def unlike(fabric: Fabric, groups: Iterable[Sequence[int]]) -> list[Sequence[int]]:
+    """The first of each set of groups that are the same but for an exchange of equal blocks."""
+    first: dict[Hashable, Sequence[int]] = {}
+    for gpus in groups:
+        form = form_of(fabric, gpus)
+        first.setdefault(tuple(gpus) if form is None else form, gpus)
+    return list(first.values())
+
+
 def _first_places(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each value, the first place at which it stands."""
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)

@@ -19,7 +19,7 @@ from functools import cache
 from itertools import pairwise
 
 from hybrid_des import collectives
-from hybrid_des.cluster.connections import in_blocks
+from hybrid_des.cluster.connections import in_blocks, unlike
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.rate import idle_time
 from hybrid_des.cluster.rings import channels
@@ -73,9 +73,10 @@ Inside = Callable[[str, str, int], int]  # axis, algorithm and bytes of a collec
 def inside_ops(fabric: Fabric, sharing: str, groups: Mapping[str, Sequence[Sequence[int]]]) -> Inside:
     """The least times of collectives of layers, in the fastest of the groups along an axis, if these are messages.
 
-    They are kept, the times of their messages are not: a search asks for a few sizes on each of many layouts.
+    Of groups that are the same but for an exchange of equal blocks, one is timed.
     """
-    return cache(lambda axis, algorithm, size: CheapestTimes(fabric, sharing).inside(algorithm, size, groups[axis]))
+    cheapest, kept = CheapestTimes(fabric, sharing), cache(lambda axis: unlike(fabric, groups[axis]))
+    return cache(lambda axis, algorithm, size: cheapest.inside(algorithm, size, kept(axis)))
 
 
 def rings_of(group: ProcessGroup) -> Sequence[tuple[int, ...]]:

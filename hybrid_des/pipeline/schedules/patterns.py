@@ -4,7 +4,28 @@ Papers and implementations describe two-chunk schedules as phases, each a repeat
 (0 or 1), for the next micro-batch of that way; `W` alone is the oldest deferred weight gradient; `+` fuses two ops.
 """
 
+from functools import cache
+from typing import NamedTuple
+
 from hybrid_des.pipeline.plan import KINDS, Action, Kind, Op
+
+
+class _Word(NamedTuple):
+    """An op of a pattern; without a way, any."""
+
+    kind: Kind
+    way: int | None
+
+
+@cache
+def _words(pattern: str) -> tuple[tuple[_Word, ...], ...]:
+    """The ops of each word of a pattern."""
+    return tuple(tuple(_word(name) for name in word.split("+")) for word in pattern.split())
+
+
+def _word(name: str) -> _Word:
+    kind: Kind = next(k for k in KINDS if k == name[0])
+    return _Word(kind, int(name[1]) if len(name) > 1 else None)
 
 
 class Writer:
@@ -20,10 +41,9 @@ class Writer:
 
     def write(self, pattern: str, times: int = 1) -> None:
         """Append a pattern of words, repeated `times` times."""
-        for _ in range(times):
-            for word in pattern.split():
-                ops = tuple(self._op(name) for name in word.split("+"))
-                self.program.extend([ops] if self._fused else [(op,) for op in ops])
+        for word in _words(pattern) * times:
+            ops = tuple([self._op(*one) for one in word])
+            self.program.extend([ops] if self._fused else [(op,) for op in ops])
 
     def forwards(self, way: int) -> int:
         """The micro-batch of this way's next forward."""
@@ -33,18 +53,16 @@ class Writer:
         """Number of deferred weight gradients of this way."""
         return sum(op.chunk == self._chunks[way] for op in self._deferred)
 
-    def _op(self, name: str) -> Op:
-        kind: Kind = next(k for k in KINDS if k == name[0])
+    def _op(self, kind: Kind, way: int | None) -> Op:
         if kind == "W":
-            at = 0
-            if len(name) > 1:
-                chunk = self._chunks[int(name[1])]
-                at = next(i for i, op in enumerate(self._deferred) if op.chunk == chunk)
-            return self._deferred.pop(at)
-        way = int(name[1])
+            if way is None:
+                return self._deferred.pop(0)
+            chunk = self._chunks[way]
+            return self._deferred.pop(next(i for i, op in enumerate(self._deferred) if op.chunk == chunk))
+        assert way is not None, "only weight gradients are of any way"
         counter = self._forward if kind == "F" else self._backward
-        op = Op(kind, counter[way], self._chunks[way])
+        number, chunk = counter[way], self._chunks[way]
         counter[way] += 1
         if kind == "I":
-            self._deferred.append(op._replace(kind="W"))
-        return op
+            self._deferred.append(Op("W", number, chunk))
+        return Op(kind, number, chunk)

@@ -15,6 +15,7 @@ from operator import attrgetter
 
 from hybrid_des.analysis.advice import Advice, AdviceLine
 from hybrid_des.analysis.difference import difference
+from hybrid_des.analysis.tasks import AtOnce, in_turn
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, document_of, given_values, load, scenario_of
 from hybrid_des.scenario.overrides import Overrides
@@ -41,13 +42,17 @@ EVENTS = 4_000_000  # of all simulations together, after which none is begun
 
 
 @reduced_gc()
-def advise(scenario: Source, overrides: Overrides = (), *, run: Run | None = None) -> Advice:
+def advise(
+    scenario: Source, overrides: Overrides = (), *, run: Run | None = None, at_once: AtOnce = in_turn
+) -> Advice:
     """What to change in a scenario so that its step is shorter, or fits into memory; settings only, never the machine.
 
     Args:
         scenario: the scenario, the path of its file, or a mapping.
         overrides: changes of it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
         run: its run, if it has been simulated.
+        at_once: runs what does not depend on each other, with `hybrid_des.studies.forked.forked(4)` in four processes;
+            by default one after the other. The advice is the same.
 
     Raises:
         HybridDesError: the scenario cannot be simulated.
@@ -64,7 +69,7 @@ def advise(scenario: Source, overrides: Overrides = (), *, run: Run | None = Non
     position = Position(scenario_of(document), document, {})
     if run is None:
         run = simulated(position.scenario.model_copy(update={"record": "compute", "on_oom": "warn"}))
-    return _Advising(position, run).advice()
+    return _Advising(position, run, at_once).advice()
 
 
 def _document(scenario: Source, overrides: Overrides) -> Document:
@@ -80,6 +85,7 @@ class _Advising:
 
     position: Position
     run: Run
+    at_once: AtOnce = in_turn
     _known: dict[object, int] = field(default_factory=dict)
 
     @property
@@ -92,7 +98,7 @@ class _Advising:
 
     @cached_property
     def _evaluator(self) -> Evaluator:
-        return Evaluator(self.position, self._step)
+        return Evaluator(self.position, self._step, self.at_once)
 
     def advice(self) -> Advice:
         """The advice."""

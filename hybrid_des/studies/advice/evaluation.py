@@ -8,9 +8,12 @@ are priced and weighed without that. Simulated is always the plan itself.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
 
+from hybrid_des.analysis.tasks import AtOnce, in_turn
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.shortcuts.least_remaining import is_perturbed
@@ -19,7 +22,9 @@ from hybrid_des.studies.neighbours.position import Position
 from hybrid_des.studies.plan_search.evaluation import Evaluation, evaluate, scenario_in
 from hybrid_des.studies.plan_search.terms import SearchBlock, Settings
 from hybrid_des.studies.sweep.runner import with_case
+from hybrid_des.units import grouped_by
 
+ORDERING = ("schedule.", "parallel.pipeline", "parallel.data", "batch")  # beginnings of keys
 PERTURBED = ("slow", "jitter", "data", "steps")  # keys of what makes times of ops differ from their costs
 
 
@@ -67,12 +72,14 @@ class Evaluator:
     Attributes:
         position: the plan.
         step: seconds of its step.
+        at_once: runs evaluations.
         counts: how many plans passed each step of the evaluation.
         events: of all simulations.
     """
 
     position: Position
     step: float
+    at_once: AtOnce = in_turn
     counts: Counter[str] = field(default_factory=Counter)
     events: int = 0
 
@@ -96,11 +103,20 @@ class Evaluator:
 
     def passed(self, step: str, neighbours: Iterable[Neighbour]) -> list[Neighbour]:
         """The neighbours that are possible after a step of the evaluation."""
-        return [plan for plan in neighbours if self._passes(step, plan)]
+        plans = [*neighbours]
+        self.counts[step] += len(plans)
+        evaluations = zip(plans, self._evaluations(step, plans), strict=True)
+        return [plan for plan, evaluation in evaluations if self._passes(step, plan, evaluation)]
 
-    def _passes(self, step: str, plan: Neighbour) -> bool:
-        self.counts[step] += 1
-        evaluation = self._evaluated(step, plan.settings)
+    def _evaluations(self, step: str, plans: Sequence[Neighbour]) -> list[Evaluation]:
+        """Those of plans whose ops may be in one order follow each other, so that this order is made once."""
+        alike = grouped_by(range(len(plans)), lambda number: _order_of(plans[number])).values()
+        settings = [[plans[number].settings for number in numbers] for numbers in alike]
+        found = self.at_once([partial(self._evaluated_all, step, some) for some in settings])
+        of_number = dict(zip(chain.from_iterable(alike), chain.from_iterable(found), strict=True))
+        return [of_number[number] for number in range(len(plans))]
+
+    def _passes(self, step: str, plan: Neighbour, evaluation: Evaluation) -> bool:
         if evaluation.reason:
             return False
         plan.done, plan.fingerprint = step, evaluation.fingerprint or plan.fingerprint
@@ -110,8 +126,16 @@ class Evaluator:
             plan.held, plan.memory = evaluation.allowed + evaluation.excess, evaluation.allowed
         return True
 
+    def _evaluated_all(self, step: str, settings: Sequence[dict[str, object]]) -> list[Evaluation]:
+        return [self._evaluated(step, one) for one in settings]
+
     def _evaluated(self, step: str, settings: dict[str, object]) -> Evaluation:
         return evaluate(self._plain if step == "simulate" else self._calm, step, settings)
+
+
+def _order_of(plan: Neighbour) -> tuple[str, ...]:
+    """What a plan sets of the order of its ops."""
+    return tuple(f"{path}={value!r}" for path, value in sorted(plan.settings.items()) if path.startswith(ORDERING))
 
 
 def _settings(document: Document) -> Settings:

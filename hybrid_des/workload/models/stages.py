@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
 
 from hybrid_des.errors import LONGEST_SHOWN, Refusal, UsageError, one_line, unknown
@@ -83,7 +84,7 @@ def _counts_of(rule: str, layers: Sequence[Layer], stages: int, costs: Sequence[
             raise UsageError(f"balanced stages need the costs of {len(layers)} layers")
         if blocks < stages:
             raise Refusal(f"{blocks} layers are too few for {stages} balanced stages")
-        return balanced(_block_costs(layers, costs), stages)
+        return [*_balanced(tuple(_block_costs(layers, costs)), stages)]
     raise UsageError(f"stages: {unknown(rule, RULES)}, or a list of layers per stage")
 
 
@@ -120,6 +121,11 @@ def balanced(costs: Sequence[Cost], stages: int) -> list[int]:
         best = {end: _best_to(end, used, sums, best) for end in range(used + 1, len(sums))}
     ends = best[len(costs)][2]
     return [end - start for start, end in pairwise(ends)]
+
+
+@lru_cache(maxsize=64)  # plans of a search often differ in what costs no layer anything
+def _balanced(costs: tuple[Cost, ...], stages: int) -> tuple[int, ...]:
+    return tuple(balanced(costs, stages))
 
 
 def _best_to(end: int, used: int, sums: Sequence[Cost], best: Mapping[int, _Division]) -> _Division:

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     with status_line(args.quiet) as show, within(args.budget, scenario.name):
         at_once = _at_once(args, show)
         why = _whole(args, scenario, at_once) if _is_whole(args) else losses(scenario, at_once, base=begun)
-        advice = advise(args.file, args.set, run=why.run)
+        advice = advise(args.file, args.set, run=why.run, at_once=at_once)
     why = replace(why, advised=lambda: advice) if isinstance(why, Explanation) else why
     how: dict[str, Any] = {"advice": advice, "details": args.details}
     if args.json and isinstance(why, Explanation):
