@@ -4,7 +4,7 @@ Papers and implementations describe two-chunk schedules as phases, each a repeat
 (0 or 1), for the next micro-batch of that way; `W` alone is the oldest deferred weight gradient; `+` fuses two ops.
 """
 
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from hybrid_des.pipeline.plan import KINDS, Action, Kind, Op
@@ -17,7 +17,7 @@ class _Word(NamedTuple):
     way: int | None
 
 
-@cache
+@lru_cache(maxsize=256)
 def _words(pattern: str) -> tuple[tuple[_Word, ...], ...]:
     """The ops of each word of a pattern."""
     return tuple(tuple(_word(name) for name in word.split("+")) for word in pattern.split())

@@ -42,9 +42,7 @@ EVENTS = 4_000_000  # of all simulations together, after which none is begun
 
 
 @reduced_gc()
-def advise(
-    scenario: Source, overrides: Overrides = (), *, run: Run | None = None, at_once: AtOnce = in_turn
-) -> Advice:
+def advise(scenario: Source, overrides: Overrides = (), *, run: Run | None = None, at_once: AtOnce = in_turn) -> Advice:
     """What to change in a scenario so that its step is shorter, or fits into memory; settings only, never the machine.
 
     Args:

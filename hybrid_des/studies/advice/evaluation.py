@@ -112,8 +112,8 @@ class Evaluator:
         """Those of plans whose ops may be in one order follow each other, so that this order is made once."""
         alike = grouped_by(range(len(plans)), lambda number: _order_of(plans[number])).values()
         settings = [[plans[number].settings for number in numbers] for numbers in alike]
-        found = self.at_once([partial(self._evaluated_all, step, some) for some in settings])
-        of_number = dict(zip(chain.from_iterable(alike), chain.from_iterable(found), strict=True))
+        of_groups = self.at_once([partial(self._evaluated_all, step, some) for some in settings])
+        of_number = dict(zip(chain.from_iterable(alike), chain.from_iterable(of_groups), strict=True))
         return [of_number[number] for number in range(len(plans))]
 
     def _passes(self, step: str, plan: Neighbour, evaluation: Evaluation) -> bool:
