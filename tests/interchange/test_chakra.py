@@ -182,6 +182,7 @@ def test_a_traced_run_is_explained_and_drawn(run, ran, tmp_path):
     code, out, err = run("explain", tmp_path / "out" / "scenario.yaml")
     assert (code, err) == (0, [])
     assert "Step       48.64 ms" in out
+    _, out, _ = run("explain", tmp_path / "out" / "scenario.yaml", "--details")
     assert "F0@0 > a0 > F0@1" in out
     assert "schedule." not in out
     out, err = ran(tmp_path / "out" / "scenario.yaml", "--out", tmp_path / "run")
