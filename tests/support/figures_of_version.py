@@ -19,6 +19,7 @@ SLOW = (
     "documents/sft_8b",
     "experts/drift",
     "deepseek-v3_256",
+    "scale/deepseek-v3_1024",
     "gpt3-175b_1024",
     "llama3.1-405b_512",
     "llama3.1-70b_128",
