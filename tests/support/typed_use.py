@@ -30,6 +30,11 @@ def many() -> int:
     return rows + len(found.ranked) + len(hd.spread(FILE, 3, overrides=["jitter={sigma: 0.1}"])) + len(weeks.failures)
 
 
+def advised() -> str:
+    advice: hd.Advice = hd.advise(FILE, ["schedule.microbatches=8"])
+    return "\n".join(hd.applied(FILE, line) for line in advice.lines)
+
+
 def measured() -> None:
     imported: hd.Imported = hd.import_profile("scenarios/durations/a100_8x_slow_gpu.csv", machine=FILE)
     replayed: hd.Replayed = hd.replay("scenarios/durations/a100_8x_slow_gpu.csv", schedule="1f1b")
@@ -45,7 +50,7 @@ def parts() -> None:
 
 def main() -> None:
     try:
-        print(runs(), many())
+        print(runs(), many(), advised())
         measured()
         parts()
     except hd.Error as error:
