@@ -4,7 +4,8 @@
 
 All but activations are there during the whole step (transients, which exist only while a backward runs, are reserved).
 A micro-batch's activations are held from the start of its forward to the end of its backward or, if that is split, a
-part of them to the end of its weight gradients. Of a model they are told apart by layer: those that a stage keeps.
+part of them to the end of its weight gradients. Of a model they are told apart by layer: those that a stage keeps. Of a
+forward and a backward that are one op, the one keeps what the other frees, and they count as one micro-batch.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def _held_at(run: Run, rank: int, when: int) -> tuple[str, Counter[tuple[int, in
     for row in sorted(rows[ops["step"][rows] == step].tolist(), key=lambda row: int(ops["start"][row])):
         last = programs[pipeline_rank][int(ops["index"][row])]
         held += Counter({(op.chunk, op.microbatch): 1 for op in last if op.kind == "F"})
-        if ops["end"][row] <= when:
+        if ops["end"][row] <= when or (len(last) > 1 and run.scenario.model is not None):  # of a pair, layer by layer
             held -= Counter({(op.chunk, op.microbatch): 1 for op in last if op.kind in ("B", "W")})
     return "+".join(f"{op.kind}{op.microbatch}" for op in last), held
 

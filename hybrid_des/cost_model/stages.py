@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import zip_longest
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -193,8 +194,8 @@ def _transient(plan: Plan, rank: int, mine: Mapping[int, Sequence[StageCosts]]) 
     if not most_of_one or not any(kind == "W" for form in plan.forms[rank][1] for kind, _ in form):
         return most_of_one
     held, most, peak = 0, 0, 0
-    for kept, needed, freed in bytes_of(plan, rank, mine):
-        held += kept
+    for more, needed, freed in bytes_of(plan, rank, mine):
+        held += more
         most = max(most, held)
         peak = max(peak, held + needed)
         held -= freed
@@ -202,9 +203,15 @@ def _transient(plan: Plan, rank: int, mine: Mapping[int, Sequence[StageCosts]]) 
 
 
 class ActionMemory(NamedTuple):
-    """Bytes that an action keeps, needs while it runs, and frees at its end."""
+    """Bytes of an action.
 
-    kept: int
+    Attributes:
+        held: of activations, the most that it holds in addition to those before it.
+        needed: that exist only while it runs.
+        freed: of activations, those of `held` and before that it no longer holds at its end.
+    """
+
+    held: int
     needed: int
     freed: int
 
@@ -219,7 +226,7 @@ def bytes_of(plan: Plan, rank: int, mine: Mapping[int, Sequence[StageCosts]]) ->
     """
     if all(len(costs) == 1 for costs in mine.values()):
         numbers, forms = plan.forms[rank]
-        each = [_bytes([(mine[chunk][0], kind) for kind, chunk in form]) for form in forms]
+        each = [memory_of([(mine[chunk][0], kind) for kind, chunk in form]) for form in forms]
         return map(each.__getitem__, numbers)
     return _bytes_of_documents(plan.programs[rank], mine)
 
@@ -229,12 +236,40 @@ def _bytes_of_documents(program: Sequence[Action], mine: Mapping[int, Sequence[S
     for action in program:
         each = [(mine[op.chunk][op.microbatch % len(mine[op.chunk])], op.kind) for op in action]
         alike = tuple([(kind, id(cost)) for cost, kind in each])
-        yield known.get(alike) or known.setdefault(alike, _bytes(each))
+        yield known.get(alike) or known.setdefault(alike, memory_of(each))
 
 
-def _bytes(each: Sequence[tuple[StageCosts, Kind]]) -> ActionMemory:
-    return ActionMemory(
-        sum(cost.kept for cost, kind in each if kind == "F"),
-        sum(cost.needed(kind) for cost, kind in each),
-        sum(cost.freed(kind, cost.kept) for cost, kind in each),
-    )
+def memory_of(each: Sequence[tuple[StageCosts, Kind]]) -> ActionMemory:
+    """The bytes of an action, given the costs and the kind of each of its ops."""
+    kept = sum([cost.kept for cost, kind in each if kind == "F"])
+    freed = sum([cost.freed(kind, cost.kept) for cost, kind in each])
+    held = kept if len(each) == 1 else max(_held_by_layers(each), kept - freed)
+    return ActionMemory(held, sum([cost.needed(kind) for cost, kind in each]), held - kept + freed)
+
+
+def _held_by_layers(each: Sequence[tuple[StageCosts, Kind]]) -> int:
+    """The most bytes that a forward keeps beyond those that the backward beside it has freed.
+
+    Layer by layer, as Megatron-LM runs them (`TransformerModelChunkSchedulePlan.run`,
+    megatron/core/models/common/model_chunk_schedule_plan.py): first the embedding of the one and the logits of the
+    other, then the i-th layer of the forward beside the i-th last of the backward, whose activations autograd then
+    frees.
+    """
+    keeps = [layer for cost, kind in each if kind == "F" for layer in cost.layers or (cost,)]
+    frees = [(layer, kind) for cost, kind in each if kind != "F" for layer in (cost.layers or (cost,))[::-1]]
+    ahead = _ends(keeps) - _ends([layer for layer, _ in frees])
+    now = most = 0
+    for keep, free in zip_longest(
+        [0] * -ahead + [layer.kept for layer in keeps],
+        [0] * ahead + [layer.freed(kind, layer.kept) for layer, kind in frees],
+        fillvalue=0,
+    ):
+        now += keep
+        most = max(most, now)
+        now -= free
+    return most
+
+
+def _ends(layers: Sequence[StageCosts]) -> int:
+    """Number of layers before the first that stages are cut from."""
+    return next((number for number, layer in enumerate(layers) if not layer.end), len(layers))

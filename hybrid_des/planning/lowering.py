@@ -404,9 +404,9 @@ class Lowering:
         each = range(1 if self.costs.lanes is None else self.microbatches)
         mine = {chunk: [self.cost((rank, chunk), one) for one in each] for chunk in self.plan.chunks_of(rank)}
         now = most = self.costs.held(rank, self.lane)
-        for kept, _, freed in bytes_of(self.plan, rank, mine):
-            most = max(most, now + kept)
-            now += kept - freed
+        for held, _, freed in bytes_of(self.plan, rank, mine):
+            most = max(most, now + held)
+            now += held - freed
         return most
 
 

@@ -25,6 +25,7 @@ from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.purposes import OF_LAYERS, PARAMETERS, PURPOSES, purpose_named
 from hybrid_des.cost_model.layer_collectives import LayerCollective
 from hybrid_des.cost_model.rank_costs import StageCosts
+from hybrid_des.cost_model.stages import memory_of
 from hybrid_des.engine.recorder import CHUNK, INSIDE, pipeline_tag
 from hybrid_des.pipeline.plan import Action, Place, Plan, carried
 from hybrid_des.planning.program import (
@@ -120,9 +121,9 @@ def body_of(
 def ends_of(action: Action, costs: Sequence[StageCosts]) -> tuple[Begin, End]:
     """The begin and the end of an action, with the activations that it allocates and releases."""
     each = [(cost, op.kind) for cost, op in zip(costs, action, strict=True)]
-    kept = [cost.kept for cost, kind in each if kind == "F"]
-    freed = sum([cost.freed(kind, cost.kept) for cost, kind in each])
-    return Begin((sum(kept), CHUNK * len(kept))), End((freed, sum([cost.freed(kind, CHUNK) for cost, kind in each])))
+    held, _, freed = memory_of(each)
+    chunks = sum([kind == "F" for _, kind in each])
+    return Begin((held, CHUNK * chunks)), End((freed, sum([cost.freed(kind, CHUNK) for cost, kind in each])))
 
 
 def _alone(parts: Sequence[Part], duration: int, pace: ComputeSpeed, axes: Collection[str]) -> Iterator[_Timed]:

@@ -55,6 +55,14 @@ def test_layers_of_a_stage_are_told_apart():
     assert block.bytes + ends.bytes == use.parts["activations"]
 
 
+def test_a_pair_holds_one_micro_batch_and_a_layer_more():
+    """Its forward keeps what its backward has freed, layer by layer: one micro-batch of four blocks, and a fifth block."""
+    use = memory_use(step_alone(scenario_from(of_model(schedule={"kind": "1f1b", "microbatches": 4, "pairs": True}))))
+    assert (use.during, use.held) == ("F1+B0", 1)
+    each = {layer.name: layer.each for layer in use.layers}
+    assert use.parts["activations"] == 4 * each["block"] + max(each["block"], each["logits"])
+
+
 def test_the_text_names_tensors_and_time():
     run = step_alone(load({"cluster": {"gpu": "a100-40gb"}, "model": "llama2-7b", "parallel": {"pipeline": 4},
                            "schedule": {"kind": "1f1b", "microbatches": 4}}))  # fmt: skip
