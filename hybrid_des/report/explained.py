@@ -120,20 +120,20 @@ class OfferedLine(NamedTuple):
     Attributes:
         change: what changes, in words.
         outcome: the step, its gain, memory and what the change costs.
-        keys: the flags or keys that change.
+        flags: of the framework, that change; empty without one.
         changes: the keys with their values, as `--set` takes them.
     """
 
     change: str
     outcome: str
-    keys: str
+    flags: str
     changes: dict[str, str]
 
 
 def offered(lost: Losses, advice: Advice) -> dict[str, Any]:
     """What a page offers to change: a label, lines, why there are none, and what faster links would give."""
     lines = [
-        OfferedLine(line.change, "   ".join(_outcome(line, line.remarks, fits=advice.fits)), _keys(line), line.overrides)
+        OfferedLine(line.change, ", ".join(_outcome(line, line.remarks, fits=advice.fits)), _flags(line), line.overrides)
         for line in advice.lines
     ]
     hardware = _faster_links(lost, advice)
@@ -304,8 +304,11 @@ def _outcome(line: AdviceLine, remarks: Sequence[str], *, fits: bool) -> Iterato
 
 def _keys(line: AdviceLine) -> str:
     """The flags that change: those to write, then those to drop; without a framework, the keys of the file."""
-    if not line.flags:
-        return " ".join(f"--set {quote(f'{key}={value}')}" for key, value in line.overrides.items())
+    return _flags(line) or " ".join(f"--set {quote(f'{key}={value}')}" for key, value in line.overrides.items())
+
+
+def _flags(line: AdviceLine) -> str:
+    """The flags that change: those to write, then those to drop; empty without a framework."""
     written = " ".join(flag for flag in line.flags if not flag.startswith(DROP))
     return "; ".join(filter(None, [written, *(flag for flag in line.flags if flag.startswith(DROP))]))
 

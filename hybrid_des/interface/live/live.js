@@ -110,13 +110,13 @@ function reason(part) {                               // parts of the answer as 
   if (told.advice) document.body.dataset.why = Object.values(told.why ?? {}).join();
 }
 function offer(line) {                                // a change as a button that makes it
-  const sets = Object.entries(line.changes), box = element("div", "", { className: "offer" });
-  const button = element("button", line.change, { title: `set ${sets.map((pair) => pair.join("=")).join(", ")}` });
+  const sets = Object.entries(line.changes), keys = sets.map((pair) => pair.join("=")).join(", "), box = element("div", "", { className: "offer" });
+  const button = element("button", line.change, { title: `set ${keys}` });
   button.onclick = () => {
     const kept = Object.entries(state.changes).filter(([path]) => !(path in line.changes));
     become({ ...state, changes: Object.fromEntries([...kept, ...sets]) });
   };
-  box.append(button, ` ${line.outcome}`, element("small", line.keys));
+  box.append(button, line.outcome.replaceAll(" %", "\u00a0%"), element("small", line.flags || keys));
   return box;
 }
 function shown() {                                    // the pinned runs, and the present one unless it is pinned
