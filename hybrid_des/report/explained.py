@@ -31,7 +31,7 @@ from hybrid_des.report.text import NARROWEST, folded, labelled
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.memory import MemoryPeak, worst_peak
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.units import format_number, format_seconds
+from hybrid_des.units import SECONDS, format_number, format_seconds
 
 LABEL = 11  # characters of a label
 
@@ -220,9 +220,13 @@ def _throughput(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _from_to(low: float, high: float) -> str:
-    """An interval of times: "20.3 to 26.7 s"."""
-    first, last = format_seconds(low).split(" "), format_seconds(high).split(" ")
-    return f"{first[0]} to {' '.join(last)}" if first[1:] == last[1:] else f"{' '.join(first)} to {' '.join(last)}"
+    """An interval of times with three digits, in the unit of its upper end: "20.3 to 26.7 s"."""
+    factor, unit = next(((size, name) for size, name in SECONDS if high >= size), SECONDS[-1])
+    return f"{_three_digits(low / factor)} to {_three_digits(high / factor)} {unit}"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:#.3g}".removesuffix(".") if number < 999.5 else f"{number:,.0f}"
 
 
 def _what_ifs(explanation: Explanation, width: int) -> list[str]:
