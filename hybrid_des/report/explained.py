@@ -203,9 +203,13 @@ def _step(run: Run, findings: RunAnalysis) -> Iterator[str]:
     yield from _throughput(run.scenario, facts)
     if "mfu" in facts:
         yield f"MFU {facts['mfu'] * 100:.0f} %"
-    given = run.scenario.workload is None or "activation" in run.scenario.workload.memory.model_fields_set
-    if peak.fits and given:
+    if peak.fits and _knows_memory(run.scenario):
         yield f"memory {of_memory(peak.held, peak.gpu.memory)}"
+
+
+def _knows_memory(scenario: Scenario) -> bool:
+    """Whether what a GPU holds is known: of a model, or if the file states what activations hold."""
+    return scenario.workload is None or "activation" in scenario.workload.memory.model_fields_set
 
 
 def _throughput(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:
@@ -301,7 +305,10 @@ def _outcome(line: AdviceLine, remarks: Sequence[str], *, fits: bool) -> Iterato
     yield format_seconds(line.step_s)
     if fits:
         yield f"{signed(-line.gain)}{_likely(line)}"
-    yield gigabytes(line.held) if fits else of_memory(line.held, line.memory)
+    if not fits:
+        yield of_memory(line.held, line.memory)
+    elif _knows_memory(line.scenario):
+        yield gigabytes(line.held)
     if remarks:
         yield ", ".join(remarks)
 

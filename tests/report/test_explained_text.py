@@ -107,6 +107,12 @@ def test_what_does_not_fit_says_what_fills_the_gpu():
     assert lines[6].startswith(" 1  no recompute; TP8 → TP4, DP2 → DP4   14.8 s   43 of 80 GB   ")
 
 
+def test_memory_is_left_out_where_the_file_does_not_state_it():
+    found = losses(load(SCENARIOS / "prototype_4gpu.yaml"))
+    text = render_explanation(found, advice=changed(found.run.scenario))
+    assert " 2  ZB-V   16 s   −20 %\n" in text and "memory" not in text
+
+
 def test_if_nothing_fits_the_nearest_plan_is_named():
     found = losses(load(TIGHT | {"schedule": {"kind": "1f1b", "microbatches": 4}}))
     nearest = replace(changed(found.run.scenario).lines[0], held=45 * 10**9, memory=40 * 10**9)
