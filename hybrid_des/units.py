@@ -123,9 +123,12 @@ def format_number(number: float) -> str:
     return f"{number:.4g}" if abs(number) < 9999.5 else f"{number:,.0f}"
 
 
+SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))  # units of times that are shown
+
+
 def format_seconds(seconds: float) -> str:
     """Format a time: "1.210 s", "70.01 ms", "3.2 µs"."""
-    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")):
+    for factor, unit in SECONDS:
         if seconds >= factor:
             return f"{format_number(seconds / factor)} {unit}"
     return "0 s" if seconds == 0 else f"{seconds / 1e-12:.4g} ps"

@@ -11,6 +11,7 @@ from typing import Any
 
 from hybrid_des.analysis.difference import Difference
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.export import flow_text
 from hybrid_des.units import format_bytes, format_seconds
 
 
@@ -47,6 +48,11 @@ class AdviceLine:
     def change(self) -> str:
         """What changes, in words: "no recompute; TP8 → TP4, DP2 → DP4"."""
         return "; ".join(self.words)
+
+    @property
+    def overrides(self) -> dict[str, str]:
+        """The settings as `--set` takes them, by key; "null" removes a key."""
+        return {key: flow_text(value) for key, value in self.settings.items()}
 
     @property
     def likely(self) -> str:

@@ -17,7 +17,7 @@ from hybrid_des.analysis.idle import HOST
 from hybrid_des.analysis.step_breakdown import BUBBLE, COMPUTING, RECOMPUTING, SLOWER
 from hybrid_des.scenario.definition import Scenario
 
-LARGE = Fraction(1, 10)  # of the step, from which a loss is named
+LARGE = Fraction(95, 1000)  # of the step, from which a loss is named: a tenth as `percent` shows it
 SHOWN = Fraction(1, 100)  # of the step, from which a share is listed
 
 WAITS = ("pipeline", "gradients", "parameters", BUBBLE, SLOWER)  # shares in which GPUs wait for others
@@ -67,7 +67,8 @@ def verdict(
     """
     loss = main_loss(shares)
     if loss is None:
-        said = f"computing is {percent(shares[COMPUTING])}; nothing else costs a tenth"
+        others = any(share >= SHOWN for name, share in shares.items() if name != COMPUTING)
+        said = f"computing is {percent(shares[COMPUTING])}{'; nothing else costs a tenth' if others else ''}"
         return f"{said}. {_held_up(culprit, cost)}" if culprit else said
     held_up = _held_up(culprit, cost) if culprit and cost >= LARGE else ""
     reason = "" if held_up and loss in WAITS else _reason(loss, scenario)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybrid_des.analysis.advice import Advice, AdviceLine
 from hybrid_des.analysis.experience import experience
@@ -31,7 +31,7 @@ from hybrid_des.report.text import NARROWEST, folded, labelled
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.memory import MemoryPeak, worst_peak
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.units import format_number, format_seconds
+from hybrid_des.units import SECONDS, format_number, format_seconds
 
 LABEL = 11  # characters of a label
 
@@ -104,17 +104,45 @@ def rest(
     return "\n".join(lines)
 
 
-def in_brief(lost: Losses, advice: Advice | None = None, room: int = 90) -> dict[str, list[str]]:
-    """What a page shows beside a run, as lines of at most `room` characters by the labels of the text."""
-    fits, lines = _peak(lost.run).fits, () if advice is None else advice.lines
+def in_brief(lost: Losses) -> dict[str, list[str]]:
+    """What a page shows of a run before there is advice, as texts by the labels of the text."""
     said = {
         "Time": [shares_text(lost.breakdown.shares, lost.run.scenario.traced)],
-        "Main loss": [lost.verdict],
+        "Main loss": [lost.verdict] if _peak(lost.run).fits else [],
         "Mend": _mended(lost),
-        _label(fits): _advised(lines, room, fits=fits),
-        "Hardware": _faster_links(lost, advice),
     }
     return {label: texts for label, texts in said.items() if texts}
+
+
+class OfferedLine(NamedTuple):
+    """A line of advice that a page offers.
+
+    Attributes:
+        change: what changes, in words.
+        outcome: the step, its gain, memory and what the change costs.
+        flags: of the framework, that change; empty without one.
+        changes: the keys with their values, as `--set` takes them.
+    """
+
+    change: str
+    outcome: str
+    flags: str
+    changes: dict[str, str]
+
+
+def offered(lost: Losses, advice: Advice) -> dict[str, Any]:
+    """What a page offers to change: a label, lines, why there are none, and what faster links would give."""
+    lines = [
+        OfferedLine(line.change, ", ".join(_outcome(line, line.remarks, fits=advice.fits)), _flags(line), line.overrides)
+        for line in advice.lines
+    ]
+    hardware = _faster_links(lost, advice)
+    return {
+        "label": _label(advice.fits),
+        "lines": [line._asdict() for line in lines],
+        **({} if lines else {"none": _nothing(advice)}),
+        **({"hardware": hardware[0]} if hardware else {}),
+    }
 
 
 def _title(run: Run) -> str:
@@ -175,9 +203,13 @@ def _step(run: Run, findings: RunAnalysis) -> Iterator[str]:
     yield from _throughput(run.scenario, facts)
     if "mfu" in facts:
         yield f"MFU {facts['mfu'] * 100:.0f} %"
-    given = run.scenario.workload is None or "activation" in run.scenario.workload.memory.model_fields_set
-    if peak.fits and given:
+    if peak.fits and _knows_memory(run.scenario):
         yield f"memory {of_memory(peak.held, peak.gpu.memory)}"
+
+
+def _knows_memory(scenario: Scenario) -> bool:
+    """Whether what a GPU holds is known: of a model, or if the file states what activations hold."""
+    return scenario.workload is None or "activation" in scenario.workload.memory.model_fields_set
 
 
 def _throughput(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:
@@ -192,9 +224,13 @@ def _throughput(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _from_to(low: float, high: float) -> str:
-    """An interval of times: "20.3 to 26.7 s"."""
-    first, last = format_seconds(low).split(" "), format_seconds(high).split(" ")
-    return f"{first[0]} to {' '.join(last)}" if first[1:] == last[1:] else f"{' '.join(first)} to {' '.join(last)}"
+    """An interval of times with three digits, in the unit of its upper end: "20.3 to 26.7 s"."""
+    factor, unit = next(((size, name) for size, name in SECONDS if high >= size), SECONDS[-1])
+    return f"{_three_digits(low / factor)} to {_three_digits(high / factor)} {unit}"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:#.3g}".removesuffix(".") if number < 999.5 else f"{number:,.0f}"
 
 
 def _what_ifs(explanation: Explanation, width: int) -> list[str]:
@@ -257,29 +293,35 @@ def _advised(lines: Sequence[AdviceLine], width: int, *, fits: bool) -> list[str
             numbers.setdefault(remark, []).append(str(number))
     texts = []
     for number, line in enumerate(lines, 1):
-        gain = f"{signed(-line.gain)}{_likely(line)}" if fits else ""
-        held = gigabytes(line.held) if fits else of_memory(line.held, line.memory)
-        own = ", ".join(remark for remark in line.remarks if len(numbers[remark]) == 1)
-        parts = [f" {number}  {line.change}", format_seconds(line.step_s), gain, held, own]
-        texts += folded("   ".join(filter(None, parts)), width, 4)
+        own = [remark for remark in line.remarks if len(numbers[remark]) == 1]
+        texts += folded("   ".join([f" {number}  {line.change}", *_outcome(line, own, fits=fits)]), width, 4)
         texts += [f"    {text}" for text in folded(_keys(line), max(width - 4, NARROWEST), 0, cut=False)]
     shared = {remark: of for remark, of in numbers.items() if len(of) > 1}
     return [*texts, *(f"    ({', '.join(of[:-1])} and {of[-1]}: {remark})" for remark, of in shared.items())]
 
 
+def _outcome(line: AdviceLine, remarks: Sequence[str], *, fits: bool) -> Iterator[str]:
+    """The step with a change, its gain if the step as it is fits, the memory that it needs, and remarks."""
+    yield format_seconds(line.step_s)
+    if fits:
+        yield f"{signed(-line.gain)}{_likely(line)}"
+    if not fits:
+        yield of_memory(line.held, line.memory)
+    elif _knows_memory(line.scenario):
+        yield gigabytes(line.held)
+    if remarks:
+        yield ", ".join(remarks)
+
+
 def _keys(line: AdviceLine) -> str:
     """The flags that change: those to write, then those to drop; without a framework, the keys of the file."""
-    if not line.flags:
-        return " ".join(f"--set {quote(f'{key}={_written(value)}')}" for key, value in line.settings.items())
+    return _flags(line) or " ".join(f"--set {quote(f'{key}={value}')}" for key, value in line.overrides.items())
+
+
+def _flags(line: AdviceLine) -> str:
+    """The flags that change: those to write, then those to drop; empty without a framework."""
     written = " ".join(flag for flag in line.flags if not flag.startswith(DROP))
     return "; ".join(filter(None, [written, *(flag for flag in line.flags if flag.startswith(DROP))]))
-
-
-def _written(value: object) -> str:
-    """A value as `--set` takes it."""
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_written, value))}]"
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _likely(line: AdviceLine) -> str:

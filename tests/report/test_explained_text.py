@@ -12,7 +12,7 @@ from hybrid_des import explain, load, render_explanation, simulate
 from hybrid_des.analysis.advice import Advice, AdviceLine
 from hybrid_des.analysis.difference import Difference
 from hybrid_des.analysis.losses import losses, step_alone
-from hybrid_des.report.explained import in_brief, opening, rest
+from hybrid_des.report.explained import in_brief, offered, opening, rest
 from hybrid_des.report.page.traced_pages import explanation_page
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.studies.advice import advise
@@ -62,7 +62,7 @@ def test_a_proposal_says_gain_interval_memory_and_flags(found):
     assert (
         " 2  ZB-V   16 s   −20 %   60 B\n    --set schedule.kind=zb-v --set 'parallel.order=[data, tensor]'\n" in text
     )
-    assert " 3  no recompute   17 s   −10 %   60 B\n    --set recompute=none" in text
+    assert " 3  no recompute   17 s   −10 %   60 B\n    --set recompute=null" in text
 
 
 def test_what_has_no_room_in_fifteen_lines_is_left_out(found):
@@ -105,6 +105,12 @@ def test_what_does_not_fit_says_what_fills_the_gpu():
     assert not any(line.startswith("Main loss") for line in lines)
     assert lines[5] == "To fit     (one or two settings, simulated; model, batch and machine stay the same)"
     assert lines[6].startswith(" 1  no recompute; TP8 → TP4, DP2 → DP4   14.8 s   43 of 80 GB   ")
+
+
+def test_memory_is_left_out_where_the_file_does_not_state_it():
+    found = losses(load(SCENARIOS / "prototype_4gpu.yaml"))
+    text = render_explanation(found, advice=changed(found.run.scenario))
+    assert " 2  ZB-V   16 s   −20 %\n" in text and "memory" not in text
 
 
 def test_if_nothing_fits_the_nearest_plan_is_named():
@@ -150,10 +156,11 @@ def test_causes_change_nothing_in_the_short_text(name):
 def test_everything_shows_the_same_verdict_and_lines():
     whole = explain(load(SCENARIOS / "prototype_4gpu.yaml"))
     whole = replace(whole, advised=lambda: changed(whole.run.scenario))
-    verdict, brief = whole.verdict, in_brief(whole.losses, whole.advice)
+    verdict, brief = whole.verdict, in_brief(whole.losses)
+    first, *_ = offered(whole.losses, whole.advice)["lines"]
     page, notebook = explanation_page(whole), whole._repr_html_()
     assert brief["Main loss"] == [verdict]
-    assert brief["Change"][0].startswith(" 1  no recompute; TP8 → TP4, DP2 → DP4")
+    assert first["change"] == "no recompute; TP8 → TP4, DP2 → DP4"
     for shown in (" ".join(page.split()), notebook):
         assert verdict in shown and brief["Time"][0] in shown
         assert "no recompute; TP8 → TP4, DP2 → DP4" in shown

@@ -18,6 +18,7 @@ from hybrid_des.interface.live.frames import Request as PageRequest
 from hybrid_des.interface.live.frames import ServerState
 from hybrid_des.result import simulate
 from hybrid_des.scenario.loading import load
+from hybrid_des.studies.advice import advise
 
 FILES = ("a100_8x.yaml", "h100_2x8.yaml")
 NVLINK, BANDWIDTH = "cluster.nvlink.bandwidth", "cluster.infiniband.bandwidth"
@@ -344,6 +345,23 @@ def test_an_idle_page_says_why_and_what_is_possible(tab):
     tab.until("document.body.dataset.why")
     refused = "[...$('value-schedule.kind').options].filter((one) => one.disabled).map((one) => one.value)"
     assert tab.run(refused) == ["dualpipe"]  # of an odd number of micro-batches
+
+
+@needs_browser
+def test_a_button_of_advice_changes_the_page_and_undo_returns(tab):
+    first = drawn(tab)
+    tab.until("told.advice")
+    lines = tab.run("told.advice.lines")
+    assert tab.run("[...document.querySelectorAll('.offer button')].map((one) => one.textContent)") == [
+        line["change"] for line in lines
+    ]
+    tab.run("document.querySelector('.offer button').click()")
+    after = drawn(tab)
+    assert after["changes"] == lines[0]["changes"]
+    assert after["step"] == advise(SCENARIOS / FILES[0]).lines[0].step_s < first["step"]
+    assert tab.run("document.querySelectorAll('.offer button:enabled').length") == 0  # they are of the page before
+    tab.run("$('undo').click()")
+    assert drawn(tab) == first
 
 
 @needs_browser

@@ -22,7 +22,7 @@ from hybrid_des.interface.live.controls import controls_of
 from hybrid_des.interface.live.possible import possible_values
 from hybrid_des.interface.live.schedules import Sizes, schedule_runs
 from hybrid_des.report.content import content_of
-from hybrid_des.report.explained import in_brief
+from hybrid_des.report.explained import in_brief, offered
 from hybrid_des.report.fact import Fact
 from hybrid_des.report.page.document import PageRun, run_data
 from hybrid_des.report.palette import ACTIVITIES, CAUSES, MESSAGE, cause_colour, cause_name
@@ -60,7 +60,8 @@ NUMBERS = {  # of the summary, for comparisons: labels and units by key
 }  # fmt: skip
 
 
-MOST_OPS = 4096  # micro-batches of all ranks that are explained while one waits
+MOST_OPS = 2**15  # micro-batches of all ranks that are explained while one waits
+TOO_LARGE = "the step is too large to be explained here; hybrid-des explain says why, and what to change"
 DIGITS = 3  # of a prediction's figures
 LOOK_S = 0.2  # seconds after which to look for a newer request
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
@@ -156,12 +157,16 @@ class ServerState:
         if "\0" in str(path) or not path.resolve().is_relative_to(folder):
             raise UsageError(f"{one_line(str(path))}: outside of {folder}; pages read files of this folder only")
 
+    def sets(self, request: Request) -> list[str]:
+        """The overrides of a request: those of the command line for its file, then the changes of the page."""
+        own = self.overrides if self.folder / request.file == self.file else ()
+        return [*own, *_overrides(request)]
+
     def command(self, request: Request) -> str:
         """The command that simulates the same."""
         file = self.folder / request.file
-        own = self.overrides if file == self.file else ()
         imports = [word for one in self.imports for word in ("--import", one)]
-        sets = [word for one in (*own, *_overrides(request)) for word in ("--set", one)]
+        sets = [word for one in self.sets(request) for word in ("--set", one)]
         return shlex.join(["hybrid-des", str(file), *imports, *sets])
 
 
@@ -169,18 +174,26 @@ def _overrides(request: Request) -> list[str]:
     return [f"{path}={value}" for path, value in request.changes.items()]
 
 
-def answer(state: ServerState, request: Request, newer: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+def answer(
+    state: ServerState,
+    request: Request,
+    newer: Callable[[], bool] = lambda: False,
+    early: Callable[[dict[str, Any]], None] = lambda part: None,
+) -> dict[str, Any]:
     """Answer a request; mistakes in it are `problems`, one line each.
 
     Args:
         state: what the pages start from.
         request: the request.
         newer: whether a newer one has arrived; asked a few times per second of a long simulation.
+        early: called with each part of a long answer as soon as it is known.
 
     Raises:
         NewerRequest: a newer one has arrived.
     """
     try:
+        if request.want == "why":
+            return {"number": request.number, **_why(state, request, newer, early)}
         return {"number": request.number, **_ANSWERS[request.want](state, request, newer)}
     except HybridDesError as error:
         return {"number": request.number, "problems": str(error).splitlines(), "fields": problems_by_path(error)}
@@ -211,18 +224,24 @@ def _frame(state: ServerState, request: Request, newer: Callable[[], bool]) -> d
     }
 
 
-def _why(state: ServerState, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
-    """Why a step takes as long as it does, and what else a page may ask for; a newer request ends it."""
+def _why(
+    state: ServerState, request: Request, newer: Callable[[], bool], early: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
+    """Why a step takes as long as it does, which values are possible, and advice; a newer request ends it."""
     document = state.document(request)
     scenario = scenario_of(document)
     with ended_by(newer):
+        lost = losses(scenario) if _is_small(scenario) else None
+        why = {} if lost is None else in_brief(lost)
+    early({"number": request.number, "why": why})  # not to be ended half-way
+    with ended_by(newer):
         possible = possible_values(document, controls_of(scenario, document))
-        return {"why": _said_of(scenario) if _is_small(scenario) else {}, "possible": possible}
-
-
-def _said_of(scenario: Scenario) -> dict[str, list[str]]:
-    lost = losses(scenario)
-    return in_brief(lost, advise(scenario, run=lost.run))
+    early({"number": request.number, "possible": possible})
+    advice: dict[str, Any] = {"label": "Change", "lines": [], "none": TOO_LARGE}
+    if lost is not None:
+        with ended_by(newer):
+            advice = offered(lost, advise(state.folder / request.file, state.sets(request), run=lost.run))
+    return {"why": why, "possible": possible, "advice": advice}
 
 
 def _is_small(scenario: Scenario) -> bool:
@@ -317,5 +336,5 @@ def _schedules(state: ServerState, request: Request, newer: Callable[[], bool]) 
 
 
 _ANSWERS: Mapping[str, Callable[[ServerState, Request, Callable[[], bool]], dict[str, Any]]] = {
-    "frame": _frame, "why": _why, "yaml": _yaml, "schedules": _schedules,
+    "frame": _frame, "yaml": _yaml, "schedules": _schedules,
 }  # fmt: skip

@@ -6,14 +6,14 @@ const WHERE = ["gpu", "node", "stage", "nic", "link"];
 const { files, file, overrides } = JSON.parse($("about").textContent).more;
 let state = { file, changes: {} }, past = [], future = [], pins = [];
 let asked = 0, answer = null, settled = null, touched = ["", 0], ranges = {}, drawing = Promise.resolve(), edited = null, held = false;
-let reasons = 0, pause = 0, possible = {}, pinning = [];   // the request for reasons, and the timer before it; values that are possible; states still to be pinned
+let reasons = 0, pause = 0, told = {}, possible = {}, pinning = [];   // the request for reasons, the timer before it, and what is known of its answer; values that are possible; states still to be pinned
 const IDLE = 500;                                     // milliseconds without a change after which reasons are asked for
 
 // -- asking ----------------------------------------------------------------------------------------------------------
 const send = connect((found) => {
   if ("yaml" in found) { save(found); return; }
-  if ("why" in found) { if (found.number === reasons) reason(found); return; }
-  if (found.number === reasons) return;                                  // no reasons are to be had
+  if (found.number === reasons) { reason(found.problems ? { advice: { label: "Change", lines: [], none: found.problems.join("\n") } } : found); return; }
+  if ("why" in found || "possible" in found) return;                     // of an older state
   if (found.number < asked && found.problems) return;                    // of a value that has changed again
   if (found.problems) { refuse(found.problems, found.fields); return; }
   drawing = drawing.then(() => found.number < (answer?.number ?? 0) ? null : draw_answer(found)).catch((error) => refuse([String(error)]));
@@ -21,7 +21,8 @@ const send = connect((found) => {
 function ask() {
   asked = send({ file: state.file, changes: state.changes });
   $("status").textContent = "simulating";
-  clearTimeout(pause); reasons = 0; $("why").classList.add("old"); delete document.body.dataset.why;
+  clearTimeout(pause); reasons = 0; told = {}; $("why").classList.add("old"); delete document.body.dataset.why;
+  for (const one of document.querySelectorAll("#why button")) one.disabled = true;   // what they set belongs to the state before
   buttons();
 }
 function ask_why() { reasons = send({ want: "why", file: state.file, changes: state.changes }); }
@@ -98,12 +99,25 @@ async function timelines() {
   await show(runs.map(([, one]) => one.run), runs.map(([, one]) => one.data), before);
   compare(runs);
 }
-function reason({ why, possible: values }) {          // why the step takes as long as it does, beside the cards
-  possible = values;
-  $("why").replaceChildren(...Object.entries(why).flatMap(([name, lines]) => [element("dt", name), element("dd", lines.join("\n"))]));
+function reason(part) {                               // parts of the answer as they are found: why the step takes as long as it does, what is possible, what to change
+  told = { ...told, ...part };
+  const { label, lines, none, hardware } = told.advice ?? { label: "Change", lines: [], none: "looking for settings that make the step shorter …" };
+  const rows = Object.entries(told.why ?? {}).map(([name, texts]) => [name, texts.join("\n")]);
+  rows.push([label, ...(none ? [none] : lines.map(offer))], ...(hardware ? [["Hardware", hardware]] : []));
+  $("why").replaceChildren(...rows.flatMap(([name, ...texts]) => { const text = element("dd"); text.append(...texts); return [element("dt", name), text]; }));
   $("why").classList.remove("old");
-  for (const one of answer.controls) limits(one);
-  document.body.dataset.why = Object.values(why).join();
+  if (part.possible) { possible = part.possible; for (const one of answer.controls) limits(one); }
+  if (told.advice) document.body.dataset.why = Object.values(told.why ?? {}).join();
+}
+function offer(line) {                                // a change as a button that makes it
+  const sets = Object.entries(line.changes), keys = sets.map((pair) => pair.join("=")).join(", "), box = element("div", "", { className: "offer" });
+  const button = element("button", line.change, { title: `set ${keys}` });
+  button.onclick = () => {
+    const kept = Object.entries(state.changes).filter(([path]) => !(path in line.changes));
+    become({ ...state, changes: Object.fromEntries([...kept, ...sets]) });
+  };
+  box.append(button, line.outcome.replaceAll(" %", "\u00a0%"), element("small", line.flags || keys));
+  return box;
 }
 function shown() {                                    // the pinned runs, and the present one unless it is pinned
   const names = pins.map((one, i) => ["AB"[i], one]);

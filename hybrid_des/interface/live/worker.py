@@ -21,6 +21,7 @@ GRACE_S = 5.0  # beyond the budget of a simulation: for planning, and for the ro
 
 
 WARM_UP = 0  # the number of a request that no page has sent
+EARLY = -1  # in place of a number, with a part of an answer that is still being found
 
 
 START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
@@ -114,7 +115,10 @@ class Worker:
 
 
 def work(state: ServerState, connection: Connection) -> None:
-    """Answer requests until the connection is closed: of each kind the newest, the kind that waits longest first."""
+    """Answer requests until the connection is closed: of each kind the newest, the kind that waits longest first.
+
+    Reasons and advice are found when nothing else is waiting.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, which ends this process
     for file in state.imports:
         import_file(file)
@@ -126,9 +130,9 @@ def work(state: ServerState, connection: Connection) -> None:
                 waiting[request.want] = request
                 if request.want == "frame":
                     waiting.pop("why", None)  # of an earlier one
-            request = next(iter(waiting.values()))
+            request = min(waiting.values(), key=lambda one: one.want == "why")  # which may take long, last
             try:
-                reply = answer(state, request, connection.poll)
+                reply = answer(state, request, connection.poll, lambda part: connection.send((EARLY, json.dumps(part))))
             except NewerRequest:
                 continue
             del waiting[request.want]

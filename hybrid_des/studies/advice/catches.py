@@ -28,8 +28,11 @@ def catches(
     if TIGHT * memory < held <= memory and (held > now or now > memory):
         reasons.insert(0, f"tight: {format_bytes(memory - held)} left")
     if framework is not None:
-        missing = lacking(framework.launch(before), framework.launch(after))
-        reasons += [f"not in {framework.name}: {line}" for line in missing]
+        launch, name = framework.launch(after), framework.name
+        reasons += [
+            f"refused by {name} ({line})" if line in launch.refused else f"no {name} flag ({line})"
+            for line in lacking(framework.launch(before), launch)
+        ]
     return tuple(reasons)
 
 
@@ -37,9 +40,9 @@ def _of_settings(before: Scenario, after: Scenario) -> Iterator[str]:
     if before.gradients.codec != after.gradients.codec:
         yield "changes rounding"
     if after.offload != before.offload:
-        yield "needs memory of the host"
+        yield "needs host memory"
     if after.cuda_graphs != before.cuda_graphs:
-        yield "graphs need shapes that do not change, and memory that is not modelled"
+        yield "graphs need fixed shapes, and memory that is not modelled"
 
 
 def remarks(before: Scenario, after: Scenario) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from hybrid_des.collectives import AUTO
 from hybrid_des.pipeline.schedules import title_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.studies.neighbours.framework import MEGATRON, framework_of
@@ -24,7 +25,7 @@ def _recompute(before: Scenario, after: Scenario) -> Iterator[str]:
     if (before.recompute, before.recompute_layers) == (after.recompute, after.recompute_layers):
         return
     if after.recompute == (OPS,):
-        yield "recompute every second product"
+        yield "recompute every second GEMM"
     elif isinstance(after.recompute, tuple):
         yield f"recompute {', '.join(after.recompute)}"
     else:
@@ -36,9 +37,9 @@ def _layout(before: Scenario, after: Scenario) -> Iterator[str]:
     if changed := [f"{name}{was} → {name}{now}" for name, was, now in sizes if was != now]:
         yield ", ".join(changed)
     if after.parallel.of_expert != before.parallel.of_expert and after.parallel.expert_tensor == 1:
-        yield "experts undivided by tensor ranks"
+        yield "experts not split over tensor ranks"
     if before.parallel.order != after.parallel.order:
-        yield f"ranks along {', '.join(after.parallel.order)}"
+        yield f"rank order {'-'.join(after.parallel.order)}"
 
 
 def _microbatch(before: Scenario, after: Scenario) -> Iterator[str]:
@@ -65,9 +66,9 @@ def _schedule(before: Scenario, after: Scenario) -> Iterator[str]:
     elif now.kind is not None and was.kind != now.kind and (before.parallel.pipeline > 1 or now.kind != "1f1b"):
         yield title_of(now.kind)
     elif was.p2p != now.p2p and before.parallel.pipeline > 1:
-        yield "messages that nobody waits for" if now.p2p == "async" else "messages that ranks wait for"
+        yield "asynchronous sends" if now.p2p == "async" else "blocking sends"
     if before.parallel.stages != after.parallel.stages:
-        rules = {"even": "stages of equal layers", "ends-1": "a layer less on both end stages"}
+        rules = {"even": "equal layers per stage", "ends-1": "one layer fewer on the first and the last stage"}
         rule = after.parallel.stages
         yield rules.get(rule, f"{rule} stages") if isinstance(rule, str) else "other stages"
 
@@ -86,18 +87,19 @@ def _network(before: Scenario, after: Scenario) -> Iterator[str]:
     if overlapped and before.sharding == after.sharding:
         yield f"{' and '.join(overlapped)} overlapped"
     elif before.gradients.bucket_rule != after.gradients.bucket_rule and before.sharding == after.sharding:
-        yield f"buckets of the rule {after.gradients.bucket_rule}"
+        yield f"gradient buckets as in {after.gradients.bucket_rule}"
     if before.gradients.codec != after.gradients.codec:
         yield f"gradients in {after.gradients.codec}"
     if before.gradients.algorithm != after.gradients.algorithm:
-        yield f"gradients reduced by {after.gradients.algorithm}"
+        name = after.gradients.algorithm
+        yield f"{'fastest' if name == AUTO else name} all-reduce of gradients"
 
 
 def _experts(before: Scenario, after: Scenario) -> Iterator[str]:
     if before.experts.dispatcher != after.experts.dispatcher:
-        yield f"dispatcher {after.experts.dispatcher}"
+        yield f"{after.experts.dispatcher} dispatcher"
     if after.experts.streams and not before.experts.streams:
-        yield "exchanges of experts beside computation"
+        yield "expert all-to-alls overlapped with computation"
 
 
 def _host(before: Scenario, after: Scenario) -> Iterator[str]:

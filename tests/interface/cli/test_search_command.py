@@ -44,6 +44,14 @@ def test_a_list_runs_nothing(run, file, monkeypatch):
     assert "  schedule.kind: gpipe, 1f1b, zb-h1" in out.splitlines()
 
 
+def test_an_order_of_ranks_is_printed_in_words(ran, file):
+    axes = "search.axes=[{parallel.order: [[tensor, data, pipeline], [tensor, pipeline, data]]}]"
+    listed, _ = ran("search", file, "--set", axes, "--list")
+    out, _ = ran("search", file, "--set", axes, "--jobs", 1, "--quiet")
+    assert "  parallel.order: tensor-data-pipeline, tensor-pipeline-data" in listed.splitlines()
+    assert "tensor-data-pipeline" in out and "['tensor'" not in out
+
+
 def test_what_is_written_is_the_best_plan(ran, file, tmp_path):
     target, order = tmp_path / "best.yaml", tmp_path / "order.csv"
     words = ("--write", target, "--order", order, "--out", tmp_path / "out", "--verify")

@@ -24,6 +24,7 @@ from hybrid_des.report.fact import Fact
 from hybrid_des.report.page.document import PageRun, run_data
 from hybrid_des.result import simulate
 from hybrid_des.scenario.loading import load, read_scenario, scenario_of
+from hybrid_des.studies.advice import advise
 
 CHANGES = (
     {"cluster.nvlink.bandwidth": "2 GB/s"},
@@ -42,6 +43,10 @@ def state():
 
 def asked(state, file="a100_8x.yaml", want="frame", **changes):
     return answer(state, Request(number=1, want=want, file=file, changes=changes))
+
+
+def state_of(name):
+    return ServerState(SCENARIOS / f"{name}.yaml")
 
 
 def undescribed(scenario):
@@ -189,13 +194,52 @@ def test_the_command_lines_own_overrides_come_first():
 def test_why_gives_reasons_and_possible_values(scenarios):
     state = ServerState(scenarios / "a100_8x.yaml")
     given = answer(state, Request(number=3, file="a100_8x.yaml", want="why"))
-    assert list(given["why"]) == ["Time", "Main loss", "Change"]
+    assert list(given["why"]) == ["Time", "Main loss"]
+    assert given["advice"]["label"] == "Change"
     assert given["possible"]["parallel.pipeline"] == ["1", "2", "3", "4"]
     assert "gpipe" in given["possible"]["schedule.kind"]
     assert "hanayo" in given["possible"]["schedule.kind"]  # with two chunks, as by default
     changes = {"schedule.kind": "interleaved-1f1b", "schedule.chunks": "1"}
     given = answer(state, Request(number=4, file="a100_8x.yaml", want="why", changes=changes))
     assert "hanayo" not in given["possible"]["schedule.kind"]  # which has no wave of one
+
+
+OUT_OF_MEMORY = {"workload.memory.activation": "30 GB"}
+SHARDED = {"gradients.bucket": "10 MB", "schedule.kind": "interleaved-1f1b", "schedule.chunks": "2"}
+
+
+@pytest.mark.parametrize("changes", [{}, {"schedule.kind": "gpipe"}, SHARDED, OUT_OF_MEMORY])
+def test_a_page_that_applies_advice_has_the_step_it_promised(state, changes):
+    """Of a page with changes of its own, too; another line of advice is then undone by undoing the changes."""
+    lines = asked(state, want="why", **changes)["advice"]["lines"]
+    overrides = [f"{path}={value}" for path, value in changes.items()]
+    advice = advise(state.file, overrides)
+    assert [line["change"] for line in lines] == [line.change for line in advice.lines] and lines
+    for line, expected in zip(lines, advice.lines, strict=True):
+        kept = {path: value for path, value in changes.items() if path not in line["changes"]}
+        frame = asked(state, **kept, **line["changes"])
+        assert frame["summary"]["step_time_s"] == expected.step_s
+        assert not frame["summary"]["out_of_memory"]
+
+
+def test_advice_follows_reasons_and_possible_values(state):
+    """A page need not wait for what takes longest."""
+    parts = []
+    request = Request(number=1, file="a100_8x.yaml", want="why")
+    whole = answer(state, request, early=parts.append)
+    assert [sorted(part) for part in parts] == [["number", "why"], ["number", "possible"]]
+    assert parts[0]["why"] == whole["why"] and parts[1]["possible"] == whole["possible"]
+
+
+def test_where_no_setting_helps_a_page_says_so(state):
+    advice = asked(state, want="why", **{"parallel.pipeline": "1", "parallel.data": "1"})["advice"]
+    assert advice == {"label": "Change", "lines": [], "none": "no setting that was tried makes the step 2 % shorter"}
+
+
+def test_a_page_does_not_explain_what_takes_minutes():
+    given = asked(state_of("llama3.1-405b_16k"), "llama3.1-405b_16k.yaml", want="why")
+    assert given["why"] == {} and given["possible"]
+    assert given["advice"]["none"].endswith("hybrid-des explain says why, and what to change")
 
 
 def test_possible_values_are_those_that_simulate(scenarios):

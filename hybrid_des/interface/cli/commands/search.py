@@ -30,6 +30,7 @@ from hybrid_des.report.text import within
 from hybrid_des.report.text_tables import text_table
 from hybrid_des.result import simulate
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.export import flow_text
 from hybrid_des.scenario.loading import read_scenario
 from hybrid_des.studies.neighbours.framework import MEGATRON, TORCHTITAN, Framework, changed_flags, framework_of
 from hybrid_des.studies.plan_search import default_axes
@@ -122,7 +123,7 @@ def _listed(settings: Settings, plans: Sequence[Case]) -> str:
     gpus = "" if own else f" of {settings.written.cluster.gpus} GPUs"
     lines = [f"{number}{gpus}{', by' if values_in else ''}"]
     for path, values in values_in.items():
-        shown = ["default" if value is None else str(plain(value)) for value in values[:MOST_VALUES]]
+        shown = ["default" if value is None else _value_text(value) for value in values[:MOST_VALUES]]
         lines.append(f"  {path}: {', '.join(shown)}{', …' if len(values) > MOST_VALUES else ''}")
     kept, opened = kept_in(settings), _to_vary(settings)
     if settings.by_default:
@@ -212,9 +213,14 @@ def _table(result: SearchResult, shown: Sequence[Candidate]) -> str:
     for number, candidate in enumerate(shown, start=1):
         days = [format_number(candidate.days)] if objective.days is not None else []
         values = [candidate.case.get(path) for path in paths]
-        cells = ["" if value is None else str(plain(value)) for value in values]
+        cells = ["" if value is None else _value_text(value) for value in values]
         rows.append([str(number), objective.text(candidate.least), *days, format_bytes(candidate.held), *cells])
     return text_table(heads, rows, width=output_width())
+
+
+def _value_text(value: object) -> str:
+    """A value in a table; of a list its items, such as tensor-pipeline-data."""
+    return "-".join(map(str, value)) if isinstance(value, list | tuple) else str(plain(value))
 
 
 def _as_good(result: SearchResult) -> str:
@@ -248,7 +254,7 @@ def _why_none(result: SearchResult) -> str:
     if nearest is None:
         first = next(one for one in result.candidates if one.status == IMPOSSIBLE)
         return f"every plan is impossible; the first: {first.reason}"
-    values = ", ".join(f"{path}={value}" for path, value in plain(nearest.case).items() if value is not None)
+    values = ", ".join(f"{path}={flow_text(value)}" for path, value in nearest.case.items() if value is not None)
     limit = "search.memory" if block.memory else "the GPU's memory"
     less = ", less search.reserve" if block.reserve else ""
     return f"no plan fits into {limit}{less}; the nearest: {nearest.reason} ({values})"
