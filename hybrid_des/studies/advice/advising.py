@@ -25,7 +25,7 @@ from hybrid_des.simulation.memory import MemoryPeak, worst_peak
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.run import reduced_gc
 from hybrid_des.studies.advice.catches import catches, remarks
-from hybrid_des.studies.advice.choice import Catches, chosen
+from hybrid_des.studies.advice.choice import LEAST, Catches, chosen
 from hybrid_des.studies.advice.evaluation import Evaluator, Neighbour
 from hybrid_des.studies.advice.neighbourhood import neighbourhood
 from hybrid_des.studies.advice.words import words_of
@@ -125,12 +125,18 @@ class _Advising:
         most = FEW if self.run.events > MANY_EVENTS else SIMULATED
         while evaluator.counts["simulate"] < most and evaluator.events < EVENTS:
             shown = chosen(weighed, self._step, self._counted, fits=fits)
-            unknown = [plan for plan in shown if not plan.simulated][:1]
+            unknown = [plan for plan in shown or self._doubtful(weighed) if not plan.simulated][:1]
             if not unknown:
                 break
             if not evaluator.passed("simulate", unknown):
                 weighed.remove(unknown[0])
         return chosen([plan for plan in weighed if plan.simulated], self._step, self._counted, fits=fits)
+
+    def _doubtful(self, weighed: Sequence[Neighbour]) -> list[Neighbour]:
+        """The plans that may be worth showing, though they are estimated not to be: their bounds do not tell."""
+        unknown = (plan for plan in weighed if plan.fits and not plan.simulated)
+        among = (plan for plan in unknown if plan.least <= (1 - LEAST) * self._step)
+        return sorted(among, key=lambda plan: (self._counted(plan), plan.step))
 
     def _nearest(self, neighbours: Sequence[Neighbour]) -> Neighbour | None:
         """The plan that lacks the fewest bytes, if that is fewer than now; simulated."""

@@ -36,6 +36,7 @@ class Neighbour:
         kinds: the kinds of its moves.
         settings: what they set.
         step: seconds of its step; estimated until it is simulated.
+        least: the bound on them.
         held: bytes held by the GPU closest to its memory, which has `memory`.
         done: the last step of its evaluation.
         fingerprint: a hash that equal plans share, once it is weighed.
@@ -44,6 +45,7 @@ class Neighbour:
     kinds: tuple[str, ...]
     settings: dict[str, object]
     step: float = 0.0
+    least: float = 0.0
     held: int = 0
     memory: int = 0
     done: str = ""
@@ -121,6 +123,7 @@ class Evaluator:
             return False
         plan.done, plan.fingerprint = step, evaluation.fingerprint or plan.fingerprint
         self.events += evaluation.row.get("events", 0)
+        plan.least = max(plan.least, evaluation.least)
         plan.step = evaluation.least if plan.simulated else max(plan.step, evaluation.least * self._scale)
         if evaluation.allowed:
             plan.held, plan.memory = evaluation.allowed + evaluation.excess, evaluation.allowed

@@ -86,7 +86,7 @@ def _laid_out(at: Position, new: dict[str, int], expert: int) -> dict[str, objec
     if new["pipeline"] != parallel.pipeline:
         settings |= _scheduled(at, new["pipeline"])
     if new["data"] * new["context"] == 1 and scenario.sharding != "none":
-        settings |= {"sharding": "none", **at.without("overlap.parameters")}
+        settings |= {"sharding": "none", **at.without("overlap.parameters", "gradients.pad")}
     return settings
 
 
@@ -107,9 +107,9 @@ def _scheduled(at: Position, pipeline: int) -> dict[str, object]:
 
 
 def plain_schedule(at: Position, pipeline: int) -> dict[str, object]:
-    """1F1B, whose messages Megatron-LM waits for."""
+    """1F1B, whose messages Megatron-LM waits for; without a pipeline there are none."""
     schedule = at.scenario.schedule
-    settings = at.without("schedule.chunks")
+    settings = at.without("schedule.chunks", *(["schedule.p2p"] if pipeline == 1 else []))
     if schedule.kind != PLAIN:
         settings["schedule.kind"] = PLAIN
     if at.by_megatron and pipeline > 1 and schedule.p2p != "blocking":

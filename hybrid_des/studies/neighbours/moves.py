@@ -102,6 +102,8 @@ def _sharded(at: Position, level: str) -> Settings:
     settings = {} if fsdp else at.without("gradients.scattered")
     if level == "none":
         settings |= at.without("overlap.parameters")
+    if level != "zero-1":
+        settings |= at.without("gradients.pad")
     if level == "zero-3" and at.states("overlap.parameters") and not scenario.overlap.parameters:
         settings["overlap.parameters"] = True
     if fsdp and gradients.bucket is not None:
