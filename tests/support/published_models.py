@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
-from support.paths import ROOT, TESTS
 
-from hybrid_des.errors import UsageError
 from hybrid_des.interchange.frameworks.hugging_face import read_hugging_face
 from hybrid_des.interchange.frameworks.scenario_file import Imported
 from hybrid_des.scenario.composition import nested
 from hybrid_des.workload.models.catalogue import model
 from hybrid_des.workload.models.layer import Model
+from support.paths import ROOT, TESTS
 
 PAGE = ROOT / "docs/reference/models.md"
 FILE = TESTS / "interchange/published_models.yaml"
@@ -24,23 +23,24 @@ READ = [name for name, entry in MODELS.items() if "total" in entry]
 REFUSED = [name for name, entry in MODELS.items() if "refused" in entry]
 HEAD = """# Models from their config.json
 
-What `hybrid-des init --from config.json` makes of published models: every one is read from its own settings in the
-tests ([published_models.yaml](../../tests/interchange/published_models.yaml) has them all), and this page is written by
-`tests/support/published_models.py`.
+What `hybrid-des init --from config.json` makes of published models. Each is read from its own settings in the tests,
+which are in [published_models.yaml](../../tests/interchange/published_models.yaml); `tests/support/published_models.py`
+writes this page.
 
-"Published" is the number of parameters of transformers' own class of that name, made from the same settings (5.24, with
-biases of routers), or what the source says. Prediction modules and vision towers are left out of it. "Off" is how far
-the simulator's count is from it; what it leaves out, mostly biases of queries, keys and values and further norms, `init`
-lists as "not understood". Active parameters are in billions, as the publisher rounds them, and as counted here: all, without
-the embedding, which multiplies nothing, and without the matrix of the logits too; publishers count in each of these ways.
+"Published" is the number of parameters of the class of transformers 5.24 that is named, made from the same settings,
+with the biases of routers, or what the source says. Prediction modules and vision towers are left out of it. "Off" is
+how far the simulator's count is from it; what it leaves out, mostly biases of queries, keys and values and further
+norms, `init` lists as "not understood". Active parameters are in billions, as the publisher rounds them, and as counted
+here: all, without the embedding, which multiplies nothing, and without the matrix of the logits too; publishers count
+in each of these ways.
 
-| model | `model_type` | published | off | active, published | active, counted | class or source |
+| model | model_type | published | off | active, published | active, counted | class or source; source of active |
 |---|---|---|---|---|---|---|
 """
 REFUSALS = """
 These are refused, since their layers cannot be described yet, with the setting that makes them:
 
-| model | `model_type` | setting |
+| model | model_type | setting |
 |---|---|---|
 """
 
@@ -59,7 +59,7 @@ def counted(name: str) -> Model:
     values = nested(imported(name).values)["model"]
     options = {"base": values} if isinstance(values, str) else values
     if options.get("kind", "transformer") == "transformer":
-        options = {"predictions": 0, **({} if "base" in options else {"sequence": 2048}), **options, "predictions": 0}
+        options = {**({} if "base" in options else {"sequence": 2048}), **options, "predictions": 0}
     return model(options)
 
 
@@ -74,12 +74,12 @@ def _row(name: str) -> str:
     active = ("", "")
     if stated := entry.get("active"):
         active = (str(stated), " / ".join(f"{one / 10**9:.2f}" for one in actives(own)))
-    cells = (name, _kind(entry), f"{entry['total']:,}", f"{off:+.3%}" if off else "0", *active, _source(entry))
+    cells = (name, _kind(entry), f"{entry['total']:,}", f"{off:+.4%}" if off else "0", *active, _source(entry))
     return f"| {' | '.join(cells)} |\n"
 
 
 def _refusal(name: str) -> str:
-    return f"| {name} | {_kind(MODELS[name])} | `{MODELS[name]['refused']}` |\n"
+    return f"| {name} | {_kind(MODELS[name])} | {MODELS[name]['refused']} |\n"
 
 
 def actives(own: Model) -> Iterator[int]:
@@ -94,7 +94,9 @@ def _kind(entry: Mapping[str, Any]) -> str:
 
 
 def _source(entry: Mapping[str, Any]) -> str:
-    return str(entry.get("counted") or entry["source"])
+    of_total = str(entry.get("counted") or entry["source"])
+    of_active = entry.get("active_source", of_total)
+    return of_total if of_active == of_total else f"{of_total}; {of_active}"
 
 
 if __name__ == "__main__":

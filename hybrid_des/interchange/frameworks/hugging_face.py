@@ -28,6 +28,7 @@ _WINDOWS = ("sliding_attention", "sliding_window")
 _ACTIVATIONS = ("hidden_act", "activation_function", "hidden_activation", "mlp_hidden_act")
 _GATED = ("silu", "swish", "swiglu")  # activations of MLPs as Llama's
 _FULL = "full_attention"
+_BESIDE = "cluster, parallel, batch: a model's configuration does not say them"
 _NAMES = {name for table in (tables.SIZES, tables.EXPERTS, tables.LATENT) for names in table.values() for name in names}
 
 
@@ -241,7 +242,7 @@ def _vision(config: _Config) -> Imported:
         UsageError: a size is missing, or a setting makes other layers.
     """
     names = {key: tables.SIZES[key] for key in ("layers", "hidden", "heads", "ffn")} | tables.VISION
-    sizes = {key: config.size(names[key]) for key in names}
+    sizes = {key: config.size(theirs) for key, theirs in names.items()}
     if lacking := [names[key][0] for key, size in sizes.items() if not size]:
         raise UsageError(
             f"{config.name}: {', '.join(lacking)} missing; expected the config.json of a vision transformer"
@@ -251,13 +252,9 @@ def _vision(config: _Config) -> Imported:
     usual = {"qkv_bias": True, "num_channels": 3}
     config.pass_over("id2label", *_ACTIVATIONS, *(key for key in usual if config.values.get(key) == usual[key]))
     config.check()
-    unread, idle = config.rest()
-    assumed = ("cluster, parallel, batch: a model's configuration does not say them",)
-    if not isinstance(labels, dict):
-        assumed += ("model.classes: 1000: there is no id2label",)
-    return Imported(
-        {"model.kind": "vision", **{f"model.{key}": size for key, size in sizes.items()}}, assumed, unread, idle
-    )
+    assumed = [] if isinstance(labels, dict) else ["model.classes: 1000: there is no id2label"]
+    values = {"model.kind": "vision", **{f"model.{key}": size for key, size in sizes.items()}}
+    return Imported(values, (*assumed, _BESIDE), *config.rest())
 
 
 def _falcon_heads(config: _Config, stated: int | None) -> int | None:
@@ -422,4 +419,4 @@ def _assumed(config: _Config, model: Mapping[str, Any], family: tables.Family | 
         yield "model.bias: false: only products of attention have one"
     if config.on("mlp_bias") and not model.get("bias"):
         yield "model.bias: false: only products of MLPs have one"
-    yield "cluster, parallel, batch: a model's configuration does not say them"
+    yield _BESIDE
