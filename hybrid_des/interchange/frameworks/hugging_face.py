@@ -310,13 +310,14 @@ def _experts(config: _Config, experts: dict[str, int | None], model: Mapping[str
     width = experts["ffn"] = experts["ffn"] or model["ffn"]
     if width is None:
         raise UsageError(f"{config.name}: moe_intermediate_size missing; expected the width of an expert")
-    if config.off("use_mixed_mlp_moe"):
+    if config.off("use_mixed_mlp_moe", "moe_router_enable_shared_expert"):
         experts["shared"] = None
     if shared := config.size(_SHARED_WIDTHS):
         count = experts["shared"] or 1
         total = shared * count if config.values.get(_SHARED_WIDTHS[1]) else shared
         if total % width:
-            raise UsageError(f"{config.name}: {_SHARED_WIDTHS[0]}: no multiple of {width}")
+            given = next(name for name in _SHARED_WIDTHS if config.values.get(name))
+            raise UsageError(f"{config.name}: {given}: {shared}: no multiple of an expert's {width}")
         experts["shared"] = total // width
     experts["dense_layers"] = _dense_layers(config, experts["dense_layers"], int(model["layers"]))
     biased = config.text("topk_method") == "noaux_tc" or config.on(*_ROUTER_BIASES)
