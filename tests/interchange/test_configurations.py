@@ -56,7 +56,7 @@ def test_keys_that_make_other_layers_are_refused_by_name(key, value, shown):
 @pytest.mark.parametrize("same", [
     {"decoder_sparse_step": 1, "mlp_only_layers": []}, {"moe_layer_freq": 1}, {"num_kv_shared_layers": 0},
     {"hybrid_override_pattern": None}, {"attn_output_gate": False}, {"layer_types": ["full_attention"] * 12},
-    {"attn_type_list": [1] * 12}, {"interleave_moe_layer_step": 1}, {"word_embed_proj_dim": 1024},
+    {"attn_type_list": [1] * 12}, {"interleave_moe_layer_step": 1}, {"word_embed_proj_dim": 1024, "embedding_size": 1024},
     {"attn_config": {"attn_type": "multihead_attention"}}, {"moe_capacity": [64, 64, 64], "moe_gate": "topk"},
     {"layer_types": ["attention"] * 12, "mamba_n_heads": 128},
 ])  # fmt: skip
@@ -216,6 +216,7 @@ def test_an_activation_that_no_family_explains_leaves_the_mlp_unknown():
     given = DENSE | {"model_type": "my_model", "hidden_act": "xielu"}
     assert model(given)["mlp"] == UNKNOWN
     assert 'hidden_act: "xielu"' in read(given).unread
+    assert not any("model.mlp" in line for line in read(given).assumed)
     assert "mlp" not in model(given | {"hidden_act": "silu"})
     assert model(given | {"model_type": "apertus"})["mlp"] == "gelu"
 

@@ -19,6 +19,7 @@ from hybrid_des.options import describe
 _SHARED_WIDTHS = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size")
 _INNER = ("text_config", "llm_config", "language_config")  # where a model of several parts has its language model
 _SECTIONS = ("attn_config", "ffn_config")  # where settings of attention and MLP stand by themselves
+_EMBEDDING_WIDTHS = ("word_embed_proj_dim", "embedding_size")  # other layers where it is not the hidden size
 _ATTENTION_BIASES = ("attention_bias", "qkv_bias", "use_qkv_bias", "add_qkv_bias")
 _ALL_BIASES = ("use_bias", "bias", "add_bias_linear")
 _QK_NORMS = ("use_qk_norm", "qk_norm", "qk_layernorm", "use_qk_layernorm")
@@ -217,8 +218,7 @@ def _sizes(config: _Config, family: str) -> dict[str, Any]:
         sizes["kv_heads"] = sizes["kv_heads"] or 1
     if config.off("multi_query_attention"):
         sizes["kv_heads"] = None
-    if config.values.get("word_embed_proj_dim") == sizes["hidden"]:
-        config.pass_over("word_embed_proj_dim")
+    config.pass_over(*(name for name in _EMBEDDING_WIDTHS if config.values.get(name) == sizes["hidden"]))
     wide = (*tables.FAMILIES.get(family, tables.Family()).values.items(),)
     if sizes["ffn"] is None and ("mlp", "gelu") in wide and sizes["hidden"] is not None:
         sizes["ffn"] = 4 * sizes["hidden"]  # the default of these families
@@ -409,7 +409,8 @@ def _assumed(config: _Config, model: Mapping[str, Any], family: tables.Family | 
     if family is None:
         kind = config.text("model_type")
         named = f'model_type "{one_line(kind, LONGEST_SHOWN)}" is not known' if kind else "there is no model_type"
-        paths = "model.mlp, model.norm, model.positions, model.bias, model.qk_norm, model.causal"
+        paths = "model.norm, model.positions, model.bias, model.qk_norm, model.causal"
+        paths = paths if "mlp" in model else f"model.mlp, {paths}"
         yield f"{paths}: as in Llama, like all that no setting names: {named}"
         if not any("tie_word_embeddings" in values for values in (config.values, config.outer)):
             yield "model.tied: false: there is no tie_word_embeddings"
