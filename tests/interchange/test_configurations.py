@@ -6,6 +6,7 @@ import pytest
 
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.frameworks.hugging_face import read_hugging_face
+from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, scenario_file
 from hybrid_des.scenario.composition import nested
 
 DENSE = {
@@ -37,6 +38,10 @@ OTHER_LAYERS = [
     ("linear_attn_config", {"kda_layers": [1]}, "kda_layers"), ("expert_layer_period", 2, "2"),
     ("num_hidden_groups", 2, "2"),
     ("layer_types", ["linear_attention", "full_attention"], "linear_attention"), ("moe_layer_freq", [1, 0], "[1, 0]"),
+    ("use_cla", True, "true"), ("word_embed_proj_dim", 512, "512"), ("attn_type", "multiquery_attention", "multiquery"),
+    ("num_attention_heads_per_layer", [48, 72], "[48, 72]"), ("gating", "per-head", "per-head"),
+    ("layer_group_size", 4, "4"), ("num_layers_per_stack", 16, "16"), ("H_cycles", 2, "2"), ("num_codebooks", 8, "8"),
+    ("num_kv_reuse_layers", 8, "8"), ("shared_intermediate_size", 1000, "1000"),
 ]  # fmt: skip
 
 
@@ -51,7 +56,9 @@ def test_keys_that_make_other_layers_are_refused_by_name(key, value, shown):
 @pytest.mark.parametrize("same", [
     {"decoder_sparse_step": 1, "mlp_only_layers": []}, {"moe_layer_freq": 1}, {"num_kv_shared_layers": 0},
     {"hybrid_override_pattern": None}, {"attn_output_gate": False}, {"layer_types": ["full_attention"] * 12},
-    {"attn_type_list": [1] * 12}, {"interleave_moe_layer_step": 1},
+    {"attn_type_list": [1] * 12}, {"interleave_moe_layer_step": 1}, {"word_embed_proj_dim": 1024, "embedding_size": 1024},
+    {"attn_config": {"attn_type": "multihead_attention"}}, {"moe_capacity": [64, 64, 64], "moe_gate": "topk"},
+    {"layer_types": ["attention"] * 12, "mamba_n_heads": 128},
 ])  # fmt: skip
 def test_values_that_change_nothing_are_accepted(same):
     assert model(EXPERTS | same) == model(EXPERTS)
@@ -189,3 +196,70 @@ def test_narrower_values_without_latent_attention_are_named():
 def test_experts_of_an_unknown_number_are_refused(key):
     with pytest.raises(UsageError, match=f"{key}: 8"):
         read(DENSE | {key: 8})
+
+
+def test_sections_are_read_and_what_stands_beside_them_comes_first():
+    """DBRX and MPT; a section of DBRX repeats defaults of transformers, such as a matrix for both ends."""
+    section = {"attn_config": {"kv_n_heads": 4, "tie_word_embeddings": True}, "ffn_config": {"ffn_hidden_size": 2048}}
+    lacking = {key: value for key, value in DENSE.items() if key != "intermediate_size"}
+    found = model(lacking | section)
+    assert (found["kv_heads"], found["ffn"], found["tied"]) == (4, 2048, False)
+
+
+def test_parts_of_other_kinds_are_left_out_wherever_they_stand():
+    imported = read(DENSE | {"vision_config": {"depth": 32}})
+    assert imported.unread == ("vision_config: another part of the model, left out",)
+
+
+def test_an_activation_that_no_family_explains_leaves_the_mlp_unknown():
+    """Whether the MLP has a gate is a third of its parameters: `xielu` has none, `gelu` has one in Gemma."""
+    given = DENSE | {"model_type": "my_model", "hidden_act": "xielu"}
+    assert model(given)["mlp"] == UNKNOWN
+    assert 'hidden_act: "xielu"' in read(given).unread
+    assert not any("model.mlp" in line for line in read(given).assumed)
+    assert "mlp" not in model(given | {"hidden_act": "silu"})
+    assert model(given | {"model_type": "apertus"})["mlp"] == "gelu"
+
+
+def test_switches_decide_whether_a_number_counts():
+    groups = {"multi_query_group_num": 2, "multi_query_attention": True}
+    assert model(DENSE | groups)["kv_heads"] == 16 // 8
+    assert "kv_heads" not in model(DENSE | groups | {"multi_query_attention": False})
+    shared = EXPERTS | {"num_shared_expert": [1] * 12, "use_mixed_mlp_moe": True}
+    assert model(shared)["experts"]["shared"] == 1
+    for switch in ("use_mixed_mlp_moe", "moe_router_enable_shared_expert"):
+        assert model(shared | {switch: True}) == model(shared)
+        assert "shared" not in model(shared | {switch: False})["experts"]
+
+
+def test_without_experts_the_shared_mlp_is_the_only_one():
+    """Granite 4.0 Micro: its `intermediate_size` is that of experts, of which there are none."""
+    assert model(DENSE | {"num_local_experts": 0, "shared_intermediate_size": 8192})["ffn"] == 8192
+    assert model(DENSE | {"num_local_experts": 0, "shared_intermediate_size": 0})["ffn"] == 4096
+
+
+VIT = {
+    "model_type": "vit", "num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 16,
+    "intermediate_size": 4096, "image_size": 224, "patch_size": 16, "num_channels": 3, "qkv_bias": True,
+}  # fmt: skip
+
+
+def test_vision_transformers_are_read():
+    labelled = read(VIT | {"id2label": {str(label): "cat" for label in range(10)}, "hidden_act": "gelu"})
+    assert nested(labelled.values)["model"] == {
+        "kind": "vision", "layers": 24, "hidden": 1024, "heads": 16, "ffn": 4096, "patch": 16, "image": 224,
+        "classes": 10,
+    }  # fmt: skip
+    assert (labelled.unread, labelled.idle) == ((), ())
+    text, unknown = scenario_file("mine", labelled, ["cluster.gpu=h100", "batch=64"])
+    assert unknown == []
+    assert "kind: vision" in text
+
+
+def test_vision_transformers_say_what_they_leave_open():
+    assert "model.classes: 1000: there is no id2label" in read(VIT).assumed
+    assert read(VIT | {"qkv_bias": False}).unread == ("qkv_bias: false",)
+    with pytest.raises(UsageError, match="patch_size missing"):
+        read(VIT | {"patch_size": None})
+    with pytest.raises(UsageError, match="num_experts: 8"):
+        read(VIT | {"num_experts": 8})

@@ -16,8 +16,10 @@ from hybrid_des.interchange.frameworks.foreign import foreign
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported, published_model
 from hybrid_des.options import describe
 
-_SHARED_WIDTHS = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size")
+_SHARED_WIDTHS = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size")
 _INNER = ("text_config", "llm_config", "language_config")  # where a model of several parts has its language model
+_SECTIONS = ("attn_config", "ffn_config")  # where settings of attention and MLP stand by themselves
+_EMBEDDING_WIDTHS = ("word_embed_proj_dim", "embedding_size")  # other layers where it is not the hidden size
 _ATTENTION_BIASES = ("attention_bias", "qkv_bias", "use_qkv_bias", "add_qkv_bias")
 _ALL_BIASES = ("use_bias", "bias", "add_bias_linear")
 _QK_NORMS = ("use_qk_norm", "qk_norm", "qk_layernorm", "use_qk_layernorm")
@@ -27,6 +29,7 @@ _WINDOWS = ("sliding_attention", "sliding_window")
 _ACTIVATIONS = ("hidden_act", "activation_function", "hidden_activation", "mlp_hidden_act")
 _GATED = ("silu", "swish", "swiglu")  # activations of MLPs as Llama's
 _FULL = "full_attention"
+_BESIDE = "cluster, parallel, batch: a model's configuration does not say them"
 _NAMES = {name for table in (tables.SIZES, tables.EXPERTS, tables.LATENT) for names in table.values() for name in names}
 
 
@@ -43,6 +46,8 @@ def read_hugging_face(text: str, name: str) -> Imported:
     config = _Config(*_parsed(text, name), name)
     family = config.text("model_type")
     config.check_family(family)
+    if family == "vit":
+        return _vision(config)
     known = tables.FAMILIES.get(family)
     config.values = {**(known or tables.Family()).settings, **config.values}
     model = _sizes(config, family)
@@ -77,7 +82,8 @@ def _parsed(text: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     while inner := next((key for key in _INNER if isinstance(values.get(key), dict)), None):
         outer |= {key: value for key, value in values.items() if key != inner}
         values = values[inner]
-    return values, outer
+    sections = [values.pop(key) for key in _SECTIONS if isinstance(values.get(key), dict)]
+    return {**{key: value for section in sections for key, value in section.items()}, **values}, outer
 
 
 class _Config:
@@ -177,13 +183,15 @@ class _Config:
 
     def rest(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The settings that were not understood, and those without effect."""
-        left = [name for name in self.values if name not in self._read]
+        both = {**self.outer, **self.values}
+        parts = [name for name, value in both.items() if isinstance(value, dict) and name.endswith("_config")]
+        parts = [name for name in parts if name != "quantization_config"]
+        left = [name for name in self.values if name not in self._read and name not in parts]
         absent = [name for name in left if self.values[name] is None or self.values[name] in ([], {}, "")]
         neutral = [name for name in left if tables.changes_layers(name) and tables.is_off(name, self.values[name])]
         idle = tuple(name for name in left if name in tables.IDLE or name in absent or name in neutral)
         lines = [f"{name}: {_shown(self.values[name])}" for name in left if name not in idle]
-        parts = [name for name, value in self.outer.items() if isinstance(value, dict) and name.endswith("_config")]
-        lines += [f"{name}: another part of the model, left out" for name in parts if name != "quantization_config"]
+        lines += [f"{name}: another part of the model, left out" for name in parts]
         return (*lines, *self._wrong), idle
 
 
@@ -208,6 +216,9 @@ def _sizes(config: _Config, family: str) -> dict[str, Any]:
         sizes["kv_heads"] = _falcon_heads(config, sizes["kv_heads"])
     if config.on("multi_query"):
         sizes["kv_heads"] = sizes["kv_heads"] or 1
+    if config.off("multi_query_attention"):
+        sizes["kv_heads"] = None
+    config.pass_over(*(name for name in _EMBEDDING_WIDTHS if config.values.get(name) == sizes["hidden"]))
     wide = (*tables.FAMILIES.get(family, tables.Family()).values.items(),)
     if sizes["ffn"] is None and ("mlp", "gelu") in wide and sizes["hidden"] is not None:
         sizes["ffn"] = 4 * sizes["hidden"]  # the default of these families
@@ -224,6 +235,28 @@ def _sizes(config: _Config, family: str) -> dict[str, Any]:
     return model
 
 
+def _vision(config: _Config) -> Imported:
+    """A vision transformer; its classes are the labels, or those of ImageNet.
+
+    Raises:
+        UsageError: a size is missing, or a setting makes other layers.
+    """
+    names = {key: tables.SIZES[key] for key in ("layers", "hidden", "heads", "ffn")} | tables.VISION
+    sizes = {key: config.size(theirs) for key, theirs in names.items()}
+    if lacking := [names[key][0] for key, size in sizes.items() if not size]:
+        raise UsageError(
+            f"{config.name}: {', '.join(lacking)} missing; expected the config.json of a vision transformer"
+        )
+    labels = config.values.get("id2label")
+    sizes["classes"] = len(labels) if isinstance(labels, dict) else 1000
+    usual = {"qkv_bias": True, "num_channels": 3}
+    config.pass_over("id2label", *_ACTIVATIONS, *(key for key in usual if config.values.get(key) == usual[key]))
+    config.check()
+    assumed = [] if isinstance(labels, dict) else ["model.classes: 1000: there is no id2label"]
+    values = {"model.kind": "vision", **{f"model.{key}": size for key, size in sizes.items()}}
+    return Imported(values, (*assumed, _BESIDE), *config.rest())
+
+
 def _falcon_heads(config: _Config, stated: int | None) -> int | None:
     """Falcon counts heads of keys and values only with its later decoder; else there is one, or one per head."""
     if config.on("new_decoder_architecture"):
@@ -237,14 +270,18 @@ def _said(config: _Config) -> dict[str, Any]:
     everywhere = config.on("mlp_bias") and config.on(*_ATTENTION_BIASES)
     if config.on(*_ALL_BIASES) or everywhere:
         said["bias"] = True
-    elif config.off(*_ALL_BIASES):
+    elif config.off(*_ALL_BIASES) or config.on("no_bias"):
         said["bias"] = False
     if config.on(*_QK_NORMS):
         said["qk_norm"] = True
+    if config.off("rmsnorm"):
+        said["norm"] = "layer"
     config.pass_over("mlp_bias", *_ATTENTION_BIASES)
     for name in _ACTIVATIONS:  # a family has the one that it is known for
         if config.text("model_type") in tables.FAMILIES or config.values.get(name) in _GATED:
             config.pass_over(name)
+        elif config.values.get(name):
+            said["mlp"] = UNKNOWN  # nothing says whether it has a gate
     if config.text("position_embedding_type") in ("relative_key", "relative_key_query"):
         config.understand_not(f"position_embedding_type: {config.text('position_embedding_type')}")
     return said
@@ -263,6 +300,8 @@ def _parts(config: _Config, model: Mapping[str, Any]) -> dict[str, Any]:
         parts["experts"] = _experts(config, experts, model)
         if not parts["experts"].get("dense_layers"):
             parts["ffn"] = model["ffn"] or parts["experts"]["ffn"]  # of no layer
+    elif width := config.size(("shared_intermediate_size",)):
+        parts["ffn"] = width  # what every token passes
     return parts
 
 
@@ -271,11 +310,14 @@ def _experts(config: _Config, experts: dict[str, int | None], model: Mapping[str
     width = experts["ffn"] = experts["ffn"] or model["ffn"]
     if width is None:
         raise UsageError(f"{config.name}: moe_intermediate_size missing; expected the width of an expert")
+    if config.off("use_mixed_mlp_moe", "moe_router_enable_shared_expert"):
+        experts["shared"] = None
     if shared := config.size(_SHARED_WIDTHS):
         count = experts["shared"] or 1
         total = shared * count if config.values.get(_SHARED_WIDTHS[1]) else shared
         if total % width:
-            raise UsageError(f"{config.name}: {_SHARED_WIDTHS[0]}: no multiple of {width}")
+            given = next(name for name in _SHARED_WIDTHS if config.values.get(name))
+            raise UsageError(f"{config.name}: {given}: {shared}: no multiple of an expert's {width}")
         experts["shared"] = total // width
     experts["dense_layers"] = _dense_layers(config, experts["dense_layers"], int(model["layers"]))
     biased = config.text("topk_method") == "noaux_tc" or config.on(*_ROUTER_BIASES)
@@ -342,6 +384,8 @@ def _kinds(config: _Config) -> list[str]:
             shown = one_line(kind, LONGEST_SHOWN)
             count = f"{kinds.count(kind)} of {len(kinds)} layers"
             raise UsageError(f"{config.name}: layer_types: {count} are {shown}: other layers than those known here")
+    if kinds:
+        config.pass_over(*(name for name in config.values if name.startswith("mamba_")))  # of no layer
     return [_FULL if kind == "attention" else kind for kind in kinds]
 
 
@@ -365,7 +409,8 @@ def _assumed(config: _Config, model: Mapping[str, Any], family: tables.Family | 
     if family is None:
         kind = config.text("model_type")
         named = f'model_type "{one_line(kind, LONGEST_SHOWN)}" is not known' if kind else "there is no model_type"
-        paths = "model.mlp, model.norm, model.positions, model.bias, model.qk_norm, model.causal"
+        paths = "model.norm, model.positions, model.bias, model.qk_norm, model.causal"
+        paths = paths if "mlp" in model else f"model.mlp, {paths}"
         yield f"{paths}: as in Llama, like all that no setting names: {named}"
         if not any("tie_word_embeddings" in values for values in (config.values, config.outer)):
             yield "model.tied: false: there is no tie_word_embeddings"
@@ -376,4 +421,4 @@ def _assumed(config: _Config, model: Mapping[str, Any], family: tables.Family | 
         yield "model.bias: false: only products of attention have one"
     if config.on("mlp_bias") and not model.get("bias"):
         yield "model.bias: false: only products of MLPs have one"
-    yield "cluster, parallel, batch: a model's configuration does not say them"
+    yield _BESIDE

@@ -34,7 +34,8 @@ class Family(NamedTuple):
 
 
 _TABLES = read_catalogue(Path(__file__).with_name("hugging_face.yaml"))
-SIZES, EXPERTS, LATENT = (_TABLES[name] for name in ("sizes", "experts", "latent"))  # ours → theirs, the first there is
+_NAMES = ("sizes", "experts", "latent", "vision")
+SIZES, EXPERTS, LATENT, VISION = (_TABLES[name] for name in _NAMES)  # ours → theirs, the first that is there
 FAMILIES: Mapping[str, Family] = {name: Family(**facts) for name, facts in _TABLES["families"].items()}
 REFUSED: Mapping[str, str] = _TABLES["refused"]
 IDLE = without_effect("hugging_face")
@@ -47,8 +48,8 @@ def is_off(name: str, value: Any) -> bool:
         return not value
     if name == "attn_type_list":
         return isinstance(value, list) and all(one == 1 for one in value)  # MiniMax: attention in every layer
-    neutral = _TABLES["neutral"].get(name)
-    return value is None or value in (0, "", [], {}) or (neutral is not None and value == neutral)
+    neutral = _TABLES["neutral"].get(name, [])
+    return value is None or value in (0, "", [], {}) or value in (neutral if isinstance(neutral, list) else [neutral])
 
 
 def changes_layers(name: str) -> bool:

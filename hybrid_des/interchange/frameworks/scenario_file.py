@@ -185,7 +185,7 @@ def _document(name: str, imported: Imported, overrides: Sequence[str]) -> tuple[
     """The values with overrides, and the paths of those that are unknown."""
     values = nested(imported.values)
     model = values.get("model")
-    if isinstance(model, dict) and "base" not in model:
+    if isinstance(model, dict) and not model.keys() & {"base", "kind"}:
         values["model"] = {**dict.fromkeys(_NEEDED, UNKNOWN), **model}
     document = Document({"name": name, **values}, name)
     override(document, overrides)
