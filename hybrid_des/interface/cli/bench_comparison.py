@@ -47,13 +47,13 @@ def given_of(args: argparse.Namespace) -> Given:
     return Given(args.scenario, args.gpu, args.gpus_per_node, tuple(args.set))
 
 
-def runs_of(file: str, collective: str | None, number: int | None) -> list[NcclTests]:
+def runs_of(file: str, collective: str | None, number: int | None, ranks: int | None) -> list[NcclTests]:
     """The runs in a file, or stdin (-): all, or the one of a number.
 
     Raises:
-        UsageError: there is none, or one is damaged.
+        UsageError: there is none, one is damaged, or it has another number of ranks than is given.
     """
-    from hybrid_des.measured.calibration.runs import one_of, parse_runs, read_runs
+    from hybrid_des.measured.calibration.runs import on_ranks, one_of, parse_runs, read_runs
 
     if file == "-":
         if sys.stdin is None:
@@ -61,18 +61,29 @@ def runs_of(file: str, collective: str | None, number: int | None) -> list[NcclT
         runs = parse_runs(read_stream(sys.stdin.buffer, "stdin"), "stdin", collective)
     else:
         runs = read_runs(file, collective)
-    return runs if number is None else [one_of(runs, number)]
+    chosen = runs if number is None else [one_of(runs, number)]
+    return chosen if ranks is None else [on_ranks(run, ranks) for run in chosen]
 
 
 def compare(args: argparse.Namespace) -> int:
-    """Print each run of a log beside its prediction, with a verdict."""
+    """Print each run of a log beside its prediction, with a verdict; of several, those that have one.
+
+    Raises:
+        UsageError: none has one.
+    """
     from hybrid_des.measured.calibration.comparison import comparison_of
 
     given, results = given_of(args), []
-    runs = runs_of(args.compare, None, args.number)
+    runs = runs_of(args.compare, None, args.number, args.ranks)
     for done, run in enumerate(runs):
-        with status_line(args.json, f"{done} of {len(runs)} runs"):
-            results.append(comparison_of(run, given))
+        try:
+            with status_line(args.json, f"{done} of {len(runs)} runs"):
+                results.append(comparison_of(run, given))
+        except UsageError as error:
+            if not results and done == len(runs) - 1:
+                raise
+            say(f"left out: {error}")
+            continue
         if not args.json:
             _print(results[-1])
     if args.json:

@@ -35,7 +35,7 @@ def print_table(args: argparse.Namespace) -> int:
     if args.nics_per_node is not None and not (args.link and args.nics_per_node >= 1):
         raise UsageError(f"--nics-per-node {args.nics_per_node}: at least 1, and with --link only")
     given = given_of(args)
-    runs = runs_of(args.source, args.collective, args.number)
+    runs = runs_of(args.source, args.collective, args.number, args.ranks)
     if args.link:
         runs = [one_of(runs, None)]
     tables = [extrapolated(run, given) for run in runs]

@@ -16,6 +16,7 @@ from hybrid_des.units import format_binary_bytes
 
 WITHIN = 0.2
 HEALTHY, SLOW, PARTLY, FAST, UNKNOWN = "healthy", "slow", "slow in part", "faster", "unknown"
+LATE = "latency or another choice of NCCL's, as the links reach their bandwidth"
 
 
 class Compared(NamedTuple):
@@ -113,7 +114,7 @@ def verdict_on(sizes: Sequence[Compared]) -> Verdict:
     if slow:
         worst = min(slow, key=lambda size: size.share)
         least = f"least {worst.share:.0%} at {format_binary_bytes(worst.size)}"
-        return Verdict(PARTLY, f"slow in part: {ends}, but slower {_where(slow, judged)}, {least}")
+        return Verdict(PARTLY, f"healthy for large buffers: {ends}; slower {_where(slow, judged)}, {least}: {LATE}")
     if fast:
         question = "is this the machine that was measured?"
         return Verdict(FAST, f"faster than predicted {_where(fast, judged)}: {ends}; {question}")

@@ -48,10 +48,8 @@ class Table(NamedTuple):
         """
         run = self.run
         if run.ranks is None or self.nodes is None:
-            lacking = "ranks" if run.ranks is None else "nodes"
-            raise UsageError(
-                f"{run.source}: the number of {lacking} is not known; --gpus-per-node N says the ranks of a node"
-            )
+            lacking, option = ("ranks", "--ranks") if run.ranks is None else ("nodes", "--gpus-per-node")
+            raise UsageError(f"{run.source}: the number of {lacking} is not known; say {option} N")
         does = SHIFT if run.test == "sendrecv" else find(SIMULATED[run.test]).facts["does"]
         return MeasuredGroup(does, run.ranks, self.nodes)
 

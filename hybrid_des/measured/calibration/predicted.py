@@ -98,7 +98,8 @@ class Predicted:
     def _words(self, cluster: Cluster) -> str:
         bandwidth = cluster.infiniband.bandwidth
         rate = "" if bandwidth is None else f" of {float(bandwidth) / 1e9:g} GB/s"
-        between = f", {self.adapters} adapters{rate} a node" if self.nodes > 1 else ""
+        adapters = f"{self.adapters} adapter{'s' * (self.adapters > 1)}{rate} a node"
+        between = f", {adapters}" if self.nodes > 1 else ""
         return f"{self.nodes} x {self.ranks // self.nodes} {cluster.gpu.name}{between}, NCCL {cluster.nccl}"
 
 
@@ -111,7 +112,8 @@ def _ranks_of(run: NcclTests) -> int:
     if run.test not in SIMULATED:
         raise UsageError(f"{run.source}: {run.test} is not simulated; {', '.join(SIMULATED)} are")
     if not run.ranks or run.ranks < 2:
-        raise UsageError(f"{run.source}: {run.ranks or 'an unknown number of'} ranks; a prediction needs at least 2")
+        ranks = "the number of ranks is not known (--ranks N says it)" if run.ranks is None else f"{run.ranks} ranks"
+        raise UsageError(f"{run.source}: {ranks}; a prediction needs at least 2")
     return run.ranks
 
 

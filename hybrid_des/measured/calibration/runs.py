@@ -49,6 +49,17 @@ def _of(runs: Sequence[NcclTests], collective: str | None) -> list[NcclTests]:
     return [run for run in runs if collective in (None, run.test)]
 
 
+def on_ranks(run: NcclTests, ranks: int) -> NcclTests:
+    """The run with its number of ranks, which the log does not say.
+
+    Raises:
+        UsageError: the log says another one.
+    """
+    if run.ranks not in (None, ranks):
+        raise UsageError(f"{run.source}: {run.ranks} ranks ran, not {ranks} (--ranks)")
+    return run._replace(ranks=ranks)
+
+
 def one_of(runs: Sequence[NcclTests], number: int | None) -> NcclTests:
     """The run of a number, counted from 1, or the only one.
 

@@ -58,7 +58,7 @@ def test_sizes_that_part_are_marked_in_their_rows(write, run):
     out = run("collective", "--compare", write(h100(times), "n.txt"))[1].splitlines()
     assert [line.split()[-1] for line in out if line[:1] == " "] == ["100%", "slower", "100%", "100%"]
     assert (
-        out[-1].startswith("# Verdict: slow in part: ") and "slower at 1 of 4 sizes from 1 MiB up (16 MiB)" in out[-1]
+        out[-1].startswith("# Verdict: healthy for large buffers: ") and "slower at 1 of 4 sizes from 1 MiB up (16 MiB)" in out[-1]
     )
 
 
@@ -240,3 +240,24 @@ def test_a_table_of_groups_may_begin_with_comments(write):
     with pytest.raises(UsageError, match="row 6: "):
         read_collective_table(write(text, "t.csv"))
     assert read_collective_table(write(text.replace("x", "9"), "t.csv")).time("all-gather", 4, 1, 12) == 7 * 10**6
+
+
+def test_runs_without_a_machine_are_left_out_aloud(write, run):
+    both = h100(law()) + HEAD.format("broadcast") + NAMES + rows(test="broadcast")
+    code, out, err = run("collective", "--compare", write(both, "n.txt"))
+    assert code == 0 and out.count("# Verdict") == 1
+    assert any(line.startswith("left out: ") and "broadcast is not simulated" in line for line in err)
+    twice = (HEAD.format("broadcast") + NAMES + rows(test="broadcast")) * 2
+    assert run("collective", "--compare", write(twice, "n.txt"))[0] == 2
+
+
+def test_ranks_that_a_log_does_not_say_are_given(write, run):
+    text = HEAD.format("sendrecv") + NAMES + rows(test="broadcast")
+    file = write(text, "n.txt")
+    said = "the number of ranks is not known (--ranks N says it)"
+    assert said in run("collective", "--compare", file, "--gpu", "h100")[2][0]
+    assert "# sendrecv, 8 ranks; " in run("collective", "--compare", file, "--gpu", "h100", "--ranks", 8)[1]
+    assert "the number of ranks is not known; say --ranks N" in run("measure", "--from", file)[2][0]
+    assert "1048576,50,send-receive,8,1" in run("measure", "--from", file, "--ranks", 8)[1]
+    file = write(h100(law()), "n.txt")
+    assert "8 ranks ran, not 4 (--ranks)" in run("collective", "--compare", file, "--ranks", 4)[2][0]

@@ -60,7 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "name", nargs="?", metavar="NAME",
             help="a collective, such as ring; auto: the fastest for each size; all: every all-reduce",
         ),
-        add("--ranks", type=whole, metavar="N", help="size of the group (default 8, or all of the scenario)"),
         add("--bandwidth", metavar="B", help="port bandwidth per direction (default 25 GB/s)"),
         add("--latency", metavar="T", help="latency from port to port (default 1 us)"),
         add("--min", default="1 KiB", metavar="SIZE", help="smallest buffer (default 1 KiB)"),
@@ -73,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add("--servers-on", metavar="ranks|hosts", help="parameter-server: placement of servers"),
         add("--table", metavar="FILE", help="measured: its table of times, as of measure --from"),
     ]  # fmt: skip
+    add("--ranks", type=whole, metavar="N", help="size of the group (default 8, all of the scenario, or as a log says)")
     add("--gpus-per-node", type=whole, metavar="G", help="ranks per node (default 1; of a log, as it says)")
     add("--scenario", metavar="FILE", help="run on the first ranks of a scenario's cluster instead")
     add("--compare", metavar="LOG", help="print the output of nccl-tests beside its prediction; - reads stdin")

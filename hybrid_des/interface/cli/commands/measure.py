@@ -63,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add("--nics-per-node", type=whole, metavar="N", help="with --link: adapters that carried a node's messages"),
         add("--collective", choices=NAMES, help="with --from: which, if the output names none or several"),
         *add_log(parser),
+        add("--ranks", type=whole, metavar="N", help="with --from: how many ranks ran, if the output does not say it"),
         add("--gpus-per-node", type=whole, metavar="G", help="with --from: ranks per node, if hosts are not listed"),
         add("--scenario", metavar="FILE", help="with --from: the cluster on which it was measured"),
         add("--set", action="append", default=[], metavar="PATH=VALUE", help="with --from: a change of that cluster"),
