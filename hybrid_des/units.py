@@ -147,6 +147,14 @@ def format_bytes(size: float) -> str:
     return f"{size:.4g} B"
 
 
+def format_binary_bytes(size: float) -> str:
+    """Format a size in powers of 1024, as buffers of benchmarks are: "64 MiB"."""
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if size >= 1024**power:
+            return f"{size / 1024**power:.4g} {unit}"
+    return f"{size:.4g} B"
+
+
 def format_bandwidth(bandwidth: Fraction | None) -> str:
     """Format bytes per second: "25 GB/s"; None is infinite."""
     return "inf" if bandwidth is None else f"{format_bytes(float(bandwidth))}/s"

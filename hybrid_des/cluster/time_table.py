@@ -66,6 +66,7 @@ class TimeTable:
         source: file the table was read from.
         nodes: number of nodes of the measured group, if known.
         adapters: `OF_NODE` if all adapters of a node carried each message together.
+        measured: the first and last size that was measured, if the table has others; those follow from a law.
     """
 
     entries: tuple[tuple[int, int], ...]
@@ -74,6 +75,7 @@ class TimeTable:
     source: str = field(default="", compare=False)
     nodes: int | None = None
     adapters: str | None = None
+    measured: tuple[int, int] | None = None
 
     def time(self, size: int) -> int:
         """Picoseconds for `size` bytes, rounded once; never negative."""
@@ -87,16 +89,23 @@ class TimeTable:
     def divided(self, parts: int) -> TimeTable:
         """The table of one of so many links that carry each message together, in equal parts."""
         sizes = {max(1, round(Fraction(size, parts))): time for size, time in self.entries}
-        return replace(self, entries=tuple(sizes.items()), adapters=None)
+        measured = self.measured and (max(1, self.measured[0] // parts), self.measured[1] // parts)
+        return replace(self, entries=tuple(sizes.items()), adapters=None, measured=measured)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The first and last size that was measured."""
+        return self.measured or (self.entries[0][0], self.entries[-1][0])
 
     def covers(self, size: int) -> bool:
         """Whether a size lies between the measured ones."""
-        return self.entries[0][0] <= size <= self.entries[-1][0]
+        first, last = self.bounds
+        return first <= size <= last
 
     @property
     def extent(self) -> str:
         """Between which sizes the table was measured, in words."""
-        (first, _), (last, _) = self.entries[0], self.entries[-1]
+        first, last = self.bounds
         return f"{self.source or 'the table'} was measured from {format_bytes(first)} to {format_bytes(last)}"
 
     @property
@@ -158,6 +167,7 @@ def read_table(path: str | Path) -> TimeTable:
     lines = read_text(path).splitlines()
     ranks, nodes = (_comment(lines, rf"{what}: *(\d{{1,9}})") for what in ("ranks", "nodes"))
     operation, adapters = _comment(lines, r"operation: *([a-z_]{1,30})"), _comment(lines, rf"adapters: *({OF_NODE})")
+    bounds = _comment(lines, r"measured: *(\d{1,15} to \d{1,15}) bytes")
     try:
         rows = list(csv.reader(line for line in lines if line.strip() and not line.startswith("#")))
     except csv.Error as error:
@@ -171,13 +181,21 @@ def read_table(path: str | Path) -> TimeTable:
         if after[0] <= before[0]:
             raise UsageError(f"{path}: sizes must increase, but {after[0]} follows {before[0]}")
     counts = (int(count) if count else None for count in (ranks, nodes))
-    return TimeTable(tuple(entries), next(counts), operation, str(path), next(counts), adapters)
+    first, _, last = (bounds or "").partition(" to ")
+    measured = (int(first), int(last)) if bounds else None
+    return TimeTable(tuple(entries), next(counts), operation, str(path), next(counts), adapters, measured)
 
 
 def write_table(table: TimeTable, about: str, more: Mapping[str, Sequence[str]] = MappingProxyType({})) -> str:
-    """Format a table as text for `read_table`; exact, since times are whole picoseconds. `more` are further columns."""
+    """Format a table as text for `read_table`, below lines about it; exact, since times are whole picoseconds.
+
+    `more` are further columns.
+    """
     facts = {name: getattr(table, name) for name in ("operation", "ranks", "nodes", "adapters")}
-    head = [f"# {about}"] + [f"# {name}: {value}" for name, value in facts.items() if value]
+    first, *others = about.split("\n")
+    measured = ["measured: {} to {} bytes".format(*table.measured)] if table.measured else []
+    said = [first, *(f"{name}: {value}" for name, value in facts.items() if value), *measured, *others]
+    head = [f"# {line}" for line in said]
     entries = ([str(size), _microseconds(time)] for size, time in table.entries)
     rows = [",".join((*entry, *cells)) for entry, *cells in zip(entries, *more.values(), strict=True)]
     return "\n".join([*head, ",".join((*COLUMNS, *more)), *rows]) + "\n"
@@ -281,12 +299,23 @@ def _not_negative(factors: NDArray[np.float64], target: NDArray[np.float64]) -> 
 
 
 def is_collective_table(path: str | Path) -> bool:
-    """Whether the first line of a file names the columns of such a table.
+    """Whether the first line of a file, below comments, names the columns of such a table.
 
     Raises:
         UsageError: the file cannot be read.
     """
-    return {*COLUMNS, *GROUP} <= {name.strip() for name in read_text(path).partition("\n")[0].split(",")}
+    head = next((line for _, line in _below_comments(path)), "")
+    return {*COLUMNS, *GROUP} <= {name.strip() for name in head.split(",")}
+
+
+def write_collective_table(table: CollectiveTable, about: Sequence[str]) -> str:
+    """Format a table as text for `read_collective_table`, below comments."""
+    rows = [
+        f"{size},{_microseconds(time)},{group.collective},{group.ranks},{group.nodes}"
+        for group, times in table.groups
+        for size, time in times.entries
+    ]
+    return "\n".join([*(f"# {line}" for line in about), ",".join((*COLUMNS, *GROUP)), *rows]) + "\n"
 
 
 def read_collective_table(path: str | Path) -> CollectiveTable:
@@ -306,8 +335,15 @@ def read_collective_table(path: str | Path) -> CollectiveTable:
     return CollectiveTable(tuple(tables), str(path))
 
 
+def _below_comments(path: str | Path) -> Iterator[tuple[int, str]]:
+    """The lines of a file that hold something, with their numbers, without those that start with #."""
+    lines = enumerate(read_text(path).splitlines(), 1)
+    return ((number, line) for number, line in lines if line.strip() and not line.startswith("#"))
+
+
 def _rows(path: str | Path) -> Iterator[tuple[MeasuredGroup, int, int]]:
-    for number, row in enumerate(csv.DictReader(read_text(path).splitlines()), 2):
+    lines = list(_below_comments(path))
+    for (number, _), row in zip(lines[1:], csv.DictReader(line for _, line in lines), strict=False):
         try:
             values = [parse_quantity(row[name] or "", "number") for name in ("ranks", "nodes")]
             size, time = parse_quantity(row["bytes"] or "", "size"), parse_quantity(row["time_us"] or "", "number")

@@ -3,22 +3,26 @@
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hybrid_des.cluster.time_table import MICROSECOND, TimeTable, shown, write_table
-from hybrid_des.errors import UsageError
-from hybrid_des.files import read_stream
-from hybrid_des.interface.cli.output import say, write_file
-from hybrid_des.measured.calibration.fit import Fit, fit_of_every_second, fit_of_one_line
-from hybrid_des.measured.calibration.nccl_tests import (
-    NcclTests,
-    all_reduce_table,
-    link_table,
-    parse_nccl_tests,
-    read_nccl_tests,
+from hybrid_des.cluster.time_table import (
+    MICROSECOND,
+    CollectiveTable,
+    MeasuredGroup,
+    TimeTable,
+    shown,
+    write_collective_table,
+    write_table,
 )
+from hybrid_des.errors import UsageError
+from hybrid_des.interface.cli.bench_comparison import given_of, runs_of
+from hybrid_des.interface.cli.output import say, write_file
+from hybrid_des.measured.calibration.extrapolation import Table, extrapolated
+from hybrid_des.measured.calibration.fit import Fit, fit_of_every_second, fit_of_one_line
+from hybrid_des.measured.calibration.nccl_tests import NcclTests, all_reduce_table, link_table
+from hybrid_des.measured.calibration.runs import one_of
 from hybrid_des.units import format_bytes, format_seconds, to_seconds
 
 SEVERAL = "times are those of all adapters of a node together"
@@ -30,30 +34,70 @@ def print_table(args: argparse.Namespace) -> int:
     """Print or write the table, and print what was assumed and its quality of fit."""
     if args.nics_per_node is not None and not (args.link and args.nics_per_node >= 1):
         raise UsageError(f"--nics-per-node {args.nics_per_node}: at least 1, and with --link only")
-    measured = _read(args.source, args.collective)
-    table = link_table(measured, args.nics_per_node) if args.link else all_reduce_table(measured)
-    what = f"{measured.test} in {'stdin' if args.source == '-' else shown(Path(args.source).name)}"
-    text = write_table(table, f"one message of a ring, from {what}" if args.link else what)
-    fits = {
-        "a table of every second size": fit_of_every_second(measured.times),
-        "one latency and one bandwidth": fit_of_one_line(measured.times),
-    }
+    given = given_of(args)
+    runs = runs_of(args.source, args.collective, args.number, args.ranks)
+    if args.link:
+        runs = [one_of(runs, None)]
+    tables = [extrapolated(run, given) for run in runs]
+    file = "stdin" if args.source == "-" else shown(Path(args.source).name)
+    of_one = args.link or (len(runs) == 1 and runs[0].test == "all_reduce")
+    text, data = (_one if of_one else _several)(tables, file, args)
     if args.out is not None:
         write_file(args.out, text)
     if args.json:
-        print(json.dumps(as_data(measured, table, fits), indent=2))
+        print(json.dumps(data, indent=2))
         return 0
     if args.out is None:
         sys.stdout.write(text)
-    for note in measured.notes:
-        say(f"note: {note}")
-    if args.link and args.nics_per_node is None and not measured.one_adapter:
-        say(f"note: {SEVERAL if measured.nodes else UNLISTED}{SHARES}")
-    say(f"{len(measured.times)} sizes from {what}")
-    say(f"{measured.where}{_range(table)}")
-    for name, fit in fits.items():
-        say(f"{name}: {describe(fit)}")
+    for table in tables:
+        _describe(table, file, args)
     return 0
+
+
+def _one(tables: Sequence[Table], file: str, args: argparse.Namespace) -> tuple[str, Any]:
+    """The table of one run, as text and as plain values."""
+    made = tables[0]
+    table = link_table(made.whole, args.nics_per_node) if args.link else all_reduce_table(made.whole)
+    what = f"{made.run.test} in {file}"
+    about = f"one message of a ring, from {what}" if args.link else what
+    lines = [about, made.beyond] if made.beyond else [about]
+    return write_table(table, "\n".join(lines)), as_data(made.run, table, _fits(made.run)) | _extent(made)
+
+
+def _several(tables: Sequence[Table], file: str, args: argparse.Namespace) -> tuple[str, Any]:
+    """The table of several runs by group, or of a collective other than an all-reduce, as text and as plain values."""
+    groups: dict[MeasuredGroup, TimeTable] = {}
+    about, data = [f"{file}, for efficiency.collectives, or the all-reduces for gradients.table"], []
+    for made in tables:
+        group, table = made.group, TimeTable(tuple((one.size, one.time) for one in made.whole.times))
+        if group in groups:
+            one_of([each.run for each in tables], None)  # says which there are
+        groups[group] = table
+        on = f"{group.collective}, {group.ranks} ranks on {group.nodes} node{'s' * (group.nodes > 1)}"
+        about.append(f"{on}: measured from {made.run.times[0].size} to {made.run.times[-1].size} bytes")
+        about += [made.beyond] if made.beyond else []
+        data.append(as_data(made.run, table, _fits(made.run)) | _extent(made))
+    return write_collective_table(CollectiveTable(tuple(groups.items())), about), {"tables": data}
+
+
+def _describe(made: Table, file: str, args: argparse.Namespace) -> None:
+    """Print notes and quality of fit of one run to stderr."""
+    run = made.run
+    for note in (*run.notes, *made.notes):
+        say(f"note: {note}")
+    if args.link and args.nics_per_node is None and not run.one_adapter:
+        say(f"note: {SEVERAL if run.nodes else UNLISTED}{SHARES}")
+    say(f"{len(run.times)} sizes from {run.test} in {file}")
+    say(f"{run.where}{_range(made)}")
+    for name, fit in _fits(run).items():
+        say(f"{name}: {describe(fit)}")
+
+
+def _fits(run: NcclTests) -> dict[str, Fit]:
+    return {
+        "a table of every second size": fit_of_every_second(run.times),
+        "one latency and one bandwidth": fit_of_one_line(run.times),
+    }
 
 
 def as_data(measured: NcclTests, table: TimeTable, fits: Mapping[str, Fit]) -> dict[str, Any]:
@@ -71,19 +115,20 @@ def as_data(measured: NcclTests, table: TimeTable, fits: Mapping[str, Fit]) -> d
     }
 
 
-def _range(table: TimeTable) -> str:
+def _extent(made: Table) -> dict[str, Any]:
+    """Which sizes were measured, and by what the others are extrapolated."""
+    first, last = made.run.times[0].size, made.run.times[-1].size
+    return {"measured_bytes": [first, last], "extrapolated_by": made.law, "assumed": list(made.notes)}
+
+
+def _range(made: Table) -> str:
     """Between which sizes a table interpolates."""
-    (first, _), (last, _) = table.entries[0], table.entries[-1]
-    empty = format_seconds(to_seconds(table.latency))
-    return f"sizes below {format_bytes(first)} ({empty} at zero) and above {format_bytes(last)} are extrapolated"
-
-
-def _read(file: str, collective: str | None) -> NcclTests:
-    if file != "-":
-        return read_nccl_tests(file, collective)
-    if sys.stdin is None:
-        raise UsageError("stdin: is closed, expected the output of a benchmark")
-    return parse_nccl_tests(read_stream(sys.stdin.buffer, "stdin"), "stdin", collective)
+    times = TimeTable(tuple((one.size, one.time) for one in made.run.times))
+    (first, _), (last, _) = times.entries[0], times.entries[-1]
+    empty = format_seconds(to_seconds(times.latency))
+    line = f" ({empty} at zero)" if made.law is None else ""
+    by = f" by NCCL's laws for {made.law}" if made.law is not None else ""
+    return f"sizes below {format_bytes(first)}{line} and above {format_bytes(last)} are extrapolated{by}"
 
 
 def describe(fit: Fit) -> str:

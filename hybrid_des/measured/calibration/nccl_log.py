@@ -10,10 +10,15 @@
 The line of column names says what a row holds. Versions and options differ: older ones have no first line, no
 `redop` or `root`, `error` or `res` for `#wrong`, four columns per iteration (-I 1), a timestamp (-S 1), one group of
 columns (-O of rccl-tests), algorithms (-A). Without that line, the columns follow from their number. Launchers add
-prefixes to lines. Source: `src/common.cu` and `src/util.cu` of NVIDIA/nccl-tests and ROCm/rccl-tests.
+prefixes to lines, and pages that render Markdown take the # away. Source: `src/common.cu` and `src/util.cu` of
+NVIDIA/nccl-tests and ROCm/rccl-tests.
+
+A file may hold several such runs, one below the other: after rows, the next begins with the first line that stands
+above a table or names another program.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple, NoReturn
@@ -31,13 +36,16 @@ _NAMES = re.compile(r"\b(?:size|bytes)\s+(?:count|N)\s+type\b.*")
 
 
 _RANK = re.compile(
-    r"#\s+(?:Rank|Device)\s+(\d{1,9})\b(?:\s+Group\s+(\d{1,9}))?"
-    r"(?:.*?\bon\s+(\S+)\s+(device\s+\d{1,9}\s*(?:\[[^\]]{0,20}\])?))?",
+    r"(?:#\s+|^\s*(?=\S+\s+\d+\s+(?:Group|Pid|on)\b))(?:Rank|Device)\s+(\d{1,9})\b(?:\s+Group\s+(\d{1,9}))?"
+    r"(?:.*?\bon\s+(\S+)\s+(device\s+\d{1,9}\s*(?:\[[^\]]{0,20}\])?)\s*(.{0,99}))?",
     flags=re.IGNORECASE,
 )
 
 
-_SETTINGS = re.compile(r"#\s+nThreads?:?\s+(\d{1,6})\s+nGpus:?\s+(\d{1,6})\s")
+_SETTINGS = re.compile(r"(?:#\s+|^\s*)nThreads?:?\s+(\d{1,6})\s+nGpus:?\s+(\d{1,6})\s")
+
+
+_RELEASE = re.compile(r"\bnccl-library=(\d{4,5})\b|\bNCCL version (\d\.\d{1,2}\.\d{1,2})\b")
 
 
 _START = re.compile(r"Collective test starting:\s+(\w{1,40})")
@@ -120,6 +128,8 @@ class NcclLog:
         lines: line numbers of what a run prints only once.
         ranks: group of each listed rank.
         hosts: host and device of each listed rank whose line has them.
+        devices: the names of the GPUs.
+        release: of NCCL, such as 2.29.7, if the log says it.
         elided: whether the list of ranks was shortened visibly.
         per_process: GPUs per process.
         columns: names of the columns, and the line that gave them.
@@ -134,6 +144,8 @@ class NcclLog:
     lines: dict[str, int] = field(default_factory=dict)
     ranks: dict[int, str] = field(default_factory=dict)
     hosts: dict[int, tuple[str, str]] = field(default_factory=dict)
+    devices: set[str] = field(default_factory=set)
+    release: str | None = None
     elided: bool = False
     per_process: int = 1
     columns: tuple[list[str], int] | None = None
@@ -157,6 +169,7 @@ class NcclLog:
             self.ranks[int(match[1])] = match[2] or ""
             if match[3]:
                 self.hosts[int(match[1])] = match[3], match[4]
+                self.devices.add(match[5].strip())
             self.elided |= line.rstrip().endswith("...")
         elif match := _SETTINGS.search(line):
             self._once("line of settings (nThread)", number)
@@ -168,13 +181,24 @@ class NcclLog:
         elif self.ranks and not self.columns and line.strip(" #") in ("...", "…"):
             self.elided = True
         else:
+            if match := _RELEASE.search(line):
+                self.release = match[2] or release_of(int(match[1]))
             self._program(number, line)
+
+    def starts_another(self, line: str) -> bool:
+        """Whether a line below the rows belongs to the next run of the file."""
+        if not self.rows or _ROW.search(line):
+            return False
+        heads = _START, _NAMES, _RANK, _SETTINGS
+        another = bool(self.tests) and not {*_PROGRAM.findall(line)} <= {*self.tests}
+        return another or any(head.search(line) for head in heads)
 
     def _once(self, what: str, number: int) -> None:
         first = self.lines.setdefault(what, number)
         if first != number or self.rows:
             before = f"the first is line {first}" if first != number else f"below the rows of line {self.rows[0].line}"
-            self.refuse(number, f"another {what}, {before}; expected the output of one run")
+            alone = "" if self.rows else " (built without MPI=1, each process runs alone and prints its own)"
+            self.refuse(number, f"another {what}, {before}; expected the output of one run{alone}")
 
     def _program(self, number: int, line: str) -> None:
         if match := _START.search(line):
@@ -236,18 +260,44 @@ class NcclLog:
 
 
 def read_log(text: str, name: str) -> NcclLog:
-    """Read a log line by line.
+    """Read the log of one run line by line.
 
     Raises:
         UsageError: it is the output of several runs, or a row cannot be read or has wrong results.
     """
     log = NcclLog(name)
+    for number, line in _lines(text):
+        log.add(number, line)
+    return log
+
+
+def read_logs(text: str, name: str) -> list[NcclLog]:
+    """Read the logs of all runs of a text that have rows, or the only one without.
+
+    Raises:
+        UsageError: as `read_log`.
+    """
+    logs = [NcclLog(name)]
+    for number, line in _lines(text):
+        if logs[-1].starts_another(line):
+            logs.append(NcclLog(name, release=logs[-1].release))
+        logs[-1].add(number, line)
+    return [log for log in logs if log.rows] or logs
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a text with their numbers, without colours, control characters and the tags of launchers."""
     for number, line in enumerate(text.split("\n"), 1):
         if line:
             plain = _CONTROL.sub(" ", _COLORS.sub("", line))
             tag = _TAG.match(plain)
-            log.add(number, plain.replace(tag[0], " ") if tag else plain)
-    return log
+            yield number, plain.replace(tag[0], " ") if tag else plain
+
+
+def release_of(code: int) -> str:
+    """A release such as 2.29.7 of a version code, 22907 (NCCL_VERSION of nccl.h: 2708 is 2.7.8)."""
+    major = 1000 if code < 10_000 else 10_000
+    return f"{code // major}.{code % major // 100}.{code % 100}"
 
 
 def collective_of(words: str) -> str | None:

@@ -18,6 +18,7 @@ from hybrid_des.measured.calibration.nccl_json import read_json
 from hybrid_des.measured.calibration.nccl_log import NcclLog, Row, read_log
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "sendrecv")  # those with a ring, for `link_table`
+NAMES = (*COLLECTIVES, "alltoall")  # those that are simulated
 
 
 _SLACK = Fraction(1, 100)  # of size / algbw, beyond rounding
@@ -40,6 +41,9 @@ class NcclTests(NamedTuple):
         source: file, and line if there is one, that names the test.
         notes: what was assumed, one line each.
         nodes: number of hosts of the ranks, if all ranks are listed with theirs.
+        device: the name of the GPUs, if they are listed and all the same.
+        release: of NCCL, if the log says it.
+        extent: the first and last size that was measured, if `times` has others too.
     """
 
     test: str
@@ -48,6 +52,9 @@ class NcclTests(NamedTuple):
     source: str = "nccl-tests"
     notes: tuple[str, ...] = ()
     nodes: int | None = None
+    device: str | None = None
+    release: str | None = None
+    extent: tuple[int, int] | None = None
 
     @property
     def one_adapter(self) -> bool:
@@ -72,9 +79,13 @@ def parse_nccl_tests(text: str, name: str, collective: str | None = None) -> Ncc
     Raises:
         UsageError: there are no results, results of several runs, or results that contradict each other.
     """
-    log = read_json(text, name) or read_log(text, name)
+    return tests_of(read_json(text, name) or read_log(text, name), collective)
+
+
+def tests_of(log: NcclLog, collective: str | None = None) -> NcclTests:
+    """The results of the log of one run; see `parse_nccl_tests`."""
     if not log.rows:
-        raise UsageError(f"{name}: no nccl-tests results; expected output such as that of all_reduce_perf")
+        raise UsageError(f"{log.name}: no nccl-tests results; expected output such as that of all_reduce_perf")
     _check_order(log)
     notes = _notes(log)
     test = _test(log, collective, notes)
@@ -84,8 +95,9 @@ def parse_nccl_tests(text: str, name: str, collective: str | None = None) -> Ncc
     for row in log.rows:
         times_of.setdefault(row.size, []).append(row.time.value)
     times = [Measurement(size, round(sum(of) / len(of) * unit)) for size, of in sorted(times_of.items())]
-    source = f"{name}:{log.tests[test]}" if test in log.tests else name
-    return NcclTests(test, ranks, times, source, tuple(notes), _nodes(log, ranks))
+    source = f"{log.name}:{log.tests[test]}" if test in log.tests else log.name
+    device = next(iter(log.devices)) if len(log.devices) == 1 else None
+    return NcclTests(test, ranks, times, source, tuple(notes), _nodes(log, ranks), device or None, log.release)
 
 
 def all_reduce_table(measured: NcclTests) -> TimeTable:
@@ -98,7 +110,7 @@ def all_reduce_table(measured: NcclTests) -> TimeTable:
         link = "; --link makes a link's table" if measured.test in COLLECTIVES else ""
         raise UsageError(f"{measured.source}: times of {measured.test}, expected all_reduce{link}")
     entries = tuple((one.size, one.time) for one in measured.times)
-    return TimeTable(entries, measured.ranks, "all_reduce", nodes=measured.nodes)
+    return TimeTable(entries, measured.ranks, "all_reduce", nodes=measured.nodes, measured=measured.extent)
 
 
 def link_table(measured: NcclTests, adapters: int | None = None) -> TimeTable:
@@ -130,7 +142,8 @@ def link_table(measured: NcclTests, adapters: int | None = None) -> TimeTable:
     if not large:
         raise UsageError(f"{measured.source}: --link needs sizes of at least {parts} bytes, one for each rank")
     by_size = {round(Fraction(size, parts)): round(Fraction(time, steps)) for size, time in large}
-    table = TimeTable(tuple(sorted(by_size.items())), operation=MESSAGE)
+    extent = measured.extent and (max(1, measured.extent[0] // parts), measured.extent[1] // parts)
+    table = TimeTable(tuple(sorted(by_size.items())), operation=MESSAGE, measured=extent)
     if adapters is not None:
         return table.divided(adapters)
     return table if measured.one_adapter else replace(table, adapters=OF_NODE)
@@ -176,7 +189,7 @@ def _test(log: NcclLog, collective: str | None, notes: list[str]) -> str:
         return "all_reduce"
     if not collective and len(log.tests) != 1:
         says = f"names {named}" if named else "does not name its collective"
-        choices = f"{', '.join(COLLECTIVES[:-1])} or {COLLECTIVES[-1]}"
+        choices = f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"
         raise UsageError(f"{log.name}: {says}; say which it is: --collective {choices}")
     return collective or next(iter(log.tests))
 

@@ -84,7 +84,7 @@ def test_a_table_of_other_nodes_is_refused():
 
 def test_sizes_beyond_the_measured_ones_are_said_to_be_extrapolated(write, run):
     large = {2**29: 2600.0, 2**30: 4600.0, 2**31: 8600.0}
-    file = write(log(times=large), "n.txt")
+    file = write(log(times=large, ranks=()), "n.txt")
     _, out, err = run("measure", "--from", file)
     assert "sizes below 536.9 MB (600 µs at zero) and above 2.147 GB are extrapolated" in " ".join(err)
     table = write(out, "t.csv")

@@ -5,6 +5,7 @@ import json
 import pytest
 from support.nccl_logs import NAMES, STARTING, log, rows
 
+from hybrid_des.cluster.time_table import read_collective_table
 from hybrid_des.errors import UsageError
 from hybrid_des.measured.calibration.nccl_tests import parse_nccl_tests
 
@@ -83,9 +84,12 @@ def test_a_ratio_above_one_is_that_of_an_all_reduce():
     assert "the collective is not named; all_reduce, since busbw exceeds algbw" in found.notes
 
 
-def test_an_all_to_all_has_ranks_but_no_table(write, run):
+def test_an_all_to_all_is_a_table_of_its_group(write, run):
     text = STARTING.format("alltoall_perf") + NAMES + rows(test="all_gather")
     assert parse_nccl_tests(text, "n.txt").ranks == 8
     file = write(text, "n.txt")
-    assert run("measure", "--from", file)[2] == [f"{file}:2: times of alltoall, expected all_reduce"]
+    code, out, err = run("measure", "--from", file)
+    assert (code, out.splitlines()[-1]) == (0, "4194304,110,all-to-all,8,1")
+    assert any("8 ranks are taken for one node" in line for line in err)
+    assert read_collective_table(write(out, "t.csv")).time("all-to-all", 8, 1, 2**20) == 50_000_000
     assert "--link needs a run of all_reduce, all_gather" in run("measure", "--from", file, "--link")[2][0]

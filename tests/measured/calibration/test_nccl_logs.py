@@ -9,7 +9,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.measured.calibration.nccl_tests import link_table, parse_nccl_tests
 
 MICROSECOND = 10**6
-CHOICES = "all_reduce, all_gather, reduce_scatter or sendrecv"
+CHOICES = "all_reduce, all_gather, reduce_scatter, sendrecv or alltoall"
 
 
 def microseconds(measured):

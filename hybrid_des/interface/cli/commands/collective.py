@@ -1,10 +1,19 @@
-"""Run one collective over a range of buffer sizes, and print a table in the format of nccl-tests.
+"""Run one collective over a range of buffer sizes, as nccl-tests does, or compare with what that measured.
+
+    hybrid-des collective ring --ranks 8
+    hybrid-des collective nccl --scenario mine.yaml
+    hybrid-des collective --compare all_reduce.txt
 
 Without a scenario, each rank is a node on a non-blocking network, with one port of the given bandwidth and latency;
 --gpus-per-node puts several ranks in a node, whose NVSwitch has such ports and in-network reduction. Time is in µs,
 bandwidths in GB/s: algorithm bandwidth is size over time, bus bandwidth the implied load on a link (nccl-tests,
 doc/PERFORMANCE.md). Options of user-defined collectives are set with --set, such as --set gradients.pieces=4.
 With --out: collective.csv, collective.png and collective.svg; the picture shows the slowest link between neighbours.
+
+With --compare, the output of nccl-tests or rccl-tests (text, JSON or CSV), or a log of NCCL Inspector (or a folder of
+them), is printed beside what NCCL should take, with a verdict: is the network as fast as it should be? Collective,
+ranks, hosts, GPU and release of NCCL are those that the log names; --scenario FILE, or --gpu and --gpus-per-node, say
+what it does not.
 """
 
 from __future__ import annotations
@@ -16,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.errors import Refusal, ScenarioError, UsageError, one_line
-from hybrid_des.interface.cli.arguments import add_common, whole
+from hybrid_des.interface.cli.arguments import add_common, refuse_given, whole
 from hybrid_des.interface.cli.output import output_width, say, status_line
 
 if TYPE_CHECKING:
@@ -24,6 +33,7 @@ if TYPE_CHECKING:
     from hybrid_des.scenario.definition import Scenario
     from hybrid_des.scenario.strict_yaml import KeyPath
 
+from hybrid_des.interface.cli.bench_comparison import add_log, compare
 from hybrid_des.interface.cli.bench_output import columns_for, head_of, line_of, write_bench
 
 WIRING = ("gpus_per_node", "bandwidth", "latency")  # options that a scenario replaces
@@ -43,34 +53,45 @@ PLACES: Mapping[KeyPath, str] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add name, wiring, sizes and options of algorithms."""
-    parser.add_argument(
-        "name",
-        metavar="NAME",
-        help="a collective, such as ring; auto: the fastest for each size; all: every all-reduce",
-    )
-    parser.add_argument(
-        "--ranks", type=whole, metavar="N", help="size of the group (default 8, or all of the scenario)"
-    )
-    parser.add_argument("--bandwidth", metavar="B", help="port bandwidth per direction (default 25 GB/s)")
-    parser.add_argument("--latency", metavar="T", help="latency from port to port (default 1 us)")
-    parser.add_argument("--gpus-per-node", type=whole, metavar="G", help="ranks per node (default 1)")
-    parser.add_argument("--scenario", metavar="FILE", help="run on the first ranks of a scenario's cluster instead")
-    parser.add_argument("--min", default="1 KiB", metavar="SIZE", help="smallest buffer (default 1 KiB)")
-    parser.add_argument("--max", default="1 GiB", metavar="SIZE", help="largest buffer (default 1 GiB)")
-    parser.add_argument("--factor", type=whole, default=4, metavar="F", help="ratio of consecutive sizes (default 4)")
-    parser.add_argument("--codec", metavar="NAME", help="encoding of messages (default fp32)")
-    parser.add_argument("--channels", metavar="auto|N", help="rings that run at once (default auto: one per adapter)")
-    parser.add_argument("--pieces", type=whole, metavar="K", help="segments per buffer, for pipelined algorithms")
-    parser.add_argument("--servers", type=whole, metavar="K", help="parameter-server: number of servers")
-    parser.add_argument("--servers-on", metavar="ranks|hosts", help="parameter-server: placement of servers")
-    parser.add_argument("--table", metavar="FILE", help="measured: its table of times, as of measure --from")
-    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    """Add name, wiring, sizes and options of algorithms; or a log, and where it was measured."""
+    add = parser.add_argument
+    running = [
+        add(
+            "name", nargs="?", metavar="NAME",
+            help="a collective, such as ring; auto: the fastest for each size; all: every all-reduce",
+        ),
+        add("--bandwidth", metavar="B", help="port bandwidth per direction (default 25 GB/s)"),
+        add("--latency", metavar="T", help="latency from port to port (default 1 us)"),
+        add("--min", default="1 KiB", metavar="SIZE", help="smallest buffer (default 1 KiB)"),
+        add("--max", default="1 GiB", metavar="SIZE", help="largest buffer (default 1 GiB)"),
+        add("--factor", type=whole, default=4, metavar="F", help="ratio of consecutive sizes (default 4)"),
+        add("--codec", metavar="NAME", help="encoding of messages (default fp32)"),
+        add("--channels", metavar="auto|N", help="rings that run at once (default auto: one per adapter)"),
+        add("--pieces", type=whole, metavar="K", help="segments per buffer, for pipelined algorithms"),
+        add("--servers", type=whole, metavar="K", help="parameter-server: number of servers"),
+        add("--servers-on", metavar="ranks|hosts", help="parameter-server: placement of servers"),
+        add("--table", metavar="FILE", help="measured: its table of times, as of measure --from"),
+    ]  # fmt: skip
+    add("--ranks", type=whole, metavar="N", help="size of the group (default 8, all of the scenario, or as a log says)")
+    add("--gpus-per-node", type=whole, metavar="G", help="ranks per node (default 1; of a log, as it says)")
+    add("--scenario", metavar="FILE", help="run on the first ranks of a scenario's cluster instead")
+    add("--compare", metavar="LOG", help="print the output of nccl-tests beside its prediction; - reads stdin")
+    comparing = add_log(parser)
+    add("--json", action="store_true", help="print the rows as JSON")
     add_common(parser, out="write the table and a picture to this folder")
+    parser.set_defaults(running=running, comparing=comparing)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the tables, and write them with --out."""
+    """Print the tables, and write them with --out; or compare a log."""
+    if args.compare is not None:
+        refuse_given("collective", args, args.running, "does not go with --compare, which runs what the log says")
+        if args.out is not None:
+            raise UsageError("collective: --out does not go with --compare; --json prints its figures")
+        return compare(args)
+    refuse_given("collective", args, args.comparing, "needs --compare LOG")
+    if args.name is None:
+        raise UsageError("collective: expected the NAME of a collective, such as ring, or --compare LOG")
     from hybrid_des import collectives
     from hybrid_des.analysis.collective_bench import ALL, Bench
     from hybrid_des.cluster.time_table import TimeTable

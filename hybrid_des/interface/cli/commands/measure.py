@@ -31,8 +31,9 @@ from typing import TYPE_CHECKING
 
 from hybrid_des.errors import UsageError
 from hybrid_des.interface.cli.arguments import add_out, refuse_given, whole
+from hybrid_des.interface.cli.bench_comparison import add_log
 from hybrid_des.interface.cli.output import say, show_result
-from hybrid_des.measured.calibration.nccl_tests import COLLECTIVES
+from hybrid_des.measured.calibration.nccl_tests import NAMES
 
 if TYPE_CHECKING:
     from hybrid_des.measured.measure.chosen import Options
@@ -60,7 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reading = [
         add("--link", action="store_true", help="with --from: a table for a link instead of a whole collective"),
         add("--nics-per-node", type=whole, metavar="N", help="with --link: adapters that carried a node's messages"),
-        add("--collective", choices=COLLECTIVES, help="with --from: the collective, if the output does not name it"),
+        add("--collective", choices=NAMES, help="with --from: which, if the output names none or several"),
+        *add_log(parser),
+        add("--ranks", type=whole, metavar="N", help="with --from: how many ranks ran, if the output does not say it"),
+        add("--gpus-per-node", type=whole, metavar="G", help="with --from: ranks per node, if hosts are not listed"),
+        add("--scenario", metavar="FILE", help="with --from: the cluster on which it was measured"),
+        add("--set", action="append", default=[], metavar="PATH=VALUE", help="with --from: a change of that cluster"),
     ]
     add_out(parser, "the folder (required); with --from, the file", metavar="DIR|FILE")
     add("--json", action="store_true", help="print only the figures, as one JSON object")
