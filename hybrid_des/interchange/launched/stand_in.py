@@ -79,7 +79,7 @@ class StandIn:
         line: dict[str, Any] = {"what": what, "command": [self.name, *(self.words[-1:] if by_path else self.words[:1])]}
         if what == "launch":
             line |= {"around": self._around, "words": [self.name, *self.words]}
-            line |= {"directory": str(Path.cwd()), "environment": environment}
+            line |= {"directory": _here(), "environment": environment}
         with (Path(self._settings["noted"]) / STARTS).open("ab", buffering=0) as file:
             if file.tell() < MOST_NOTED:
                 file.write(json.dumps(line).encode() + b"\n")
@@ -115,7 +115,7 @@ class StandIn:
         return self._real()
 
     def _is_inside(self, word: str) -> bool:
-        path = os.path.realpath(word)
+        path = os.path.realpath(Path(_here(), word)) if _here() else ""
         return any(path == place or path.startswith(f"{place}/") for place in self._settings["places"])
 
     def _python(self) -> int:
@@ -150,16 +150,18 @@ class StandIn:
         if not inner:
             return self._note("left_out")
         around = [*self.words[: len(self.words) - len(words)], *options]
-        self._start(around, inner)
+        return self._start(around, inner)
 
-    def _start(self, options: Sequence[str], inner: Sequence[str]) -> NoReturn:
+    def _start(self, options: Sequence[str], inner: Sequence[str]) -> int:
         environment = self._within(options)
+        name = Path(inner[0]).name
         try:
-            os.execvpe(inner[0], [*inner], environment)
-        except OSError:
-            os.environ.update(environment)
-            found = StandIn(self._folder, inner[0], inner[1:])
-            raise SystemExit(found._note("absent" if inner[0].startswith("/") else "launch")) from None
+            if not (self._folder / "bin" / name).exists():
+                os.execvpe(inner[0], [*inner], environment)
+        except OSError:  # it is not on this machine
+            pass
+        os.environ.update(environment)
+        return StandIn(self._folder, name, inner[1:]).run()
 
     def _within(self, options: Sequence[str]) -> dict[str, str]:
         around = json.dumps([*self._around, self.name, *options])
@@ -205,6 +207,14 @@ class StandIn:
             fields = (str(facts.get(name.strip(), "[N/A]")) for name in names)
             _answer(", ".join(fields) if query else f"GPU {index}: GPU (UUID: GPU-{index})")
         return 0
+
+
+def _here() -> str:
+    """The current folder; empty where the script has deleted it."""
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        return ""
 
 
 def _answer(line: str) -> None:
@@ -276,7 +286,7 @@ def set_around(name: str, options: Sequence[str], environment: Mapping[str, str]
         ranks = {
             "SLURM_PROCID": 0, "SLURM_LOCALID": 0, "SLURM_NODEID": 0, "SLURM_JOB_ID": 1, "SLURM_JOBID": 1,
             "SLURM_JOB_NODELIST": listed, "SLURM_NODELIST": listed, "SLURMD_NODENAME": "node0",
-            "SLURM_SUBMIT_DIR": str(Path.cwd()), "SLURM_JOB_NAME": value_of(options, ("-J", "--job-name")) or "job",
+            "SLURM_SUBMIT_DIR": _here(), "SLURM_JOB_NAME": value_of(options, ("-J", "--job-name")) or "job",
         }  # fmt: skip
         ranks = {key: environment.get(key, value) if name == "srun" else value for key, value in ranks.items()}
     else:

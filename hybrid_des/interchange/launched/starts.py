@@ -175,9 +175,14 @@ def script_of(command: Sequence[str]) -> Path | None:
     for word in command:
         path = Path(word)
         with suppress(OSError, ValueError):
-            if path.is_file() and path.open("rb").read(4) != _COMPILED:
+            if path.is_file() and not _is_compiled(path):
                 return path.resolve()
     return None
+
+
+def _is_compiled(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_COMPILED)) == _COMPILED
 
 
 def _environment(tools: Path, temporary: Path, batch: Path | None) -> dict[str, str]:
@@ -233,7 +238,9 @@ def _run(
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    reading.join(_PATIENCE_S)  # what the script left running may hold the pipe
+    reading.join(_PATIENCE_S)
+    if not reading.is_alive():  # else what the script left running holds the pipe
+        process.stdout.close()
     lines = b"".join(last).decode(errors="replace").splitlines()
     return status, next((line.strip() for line in reversed(lines) if line.strip()), "")
 
