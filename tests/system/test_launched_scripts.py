@@ -246,7 +246,7 @@ FORMS = [
     f"some-trainer-of-ours sft --nnodes 2 --nproc-per-node 8 {FLAGS}",
     f"sudo -E /opt/conda/bin/python -m torch.distributed.run --nnodes 2 --nproc-per-node 8 p.py {FLAGS}",
     f"PATH=$PWD/bin:$PATH\ntorchrun --nnodes 2 --nproc-per-node 8 p.py {FLAGS}",
-    f"set -e\nsource activate x\nconda activate x\npip install x\nmodule load cuda\nibstat\ncd /workspace\n{RUN} {TENSOR} 4",
+    f"set -e\nsource activate x\nconda activate x\npip install x\nmodule load cuda\nibstat\ncd /none\n{RUN} {TENSOR} 4",
     f"(\n{RUN} {TENSOR} 4 2>&1 | tee log\n)",
     f"if [ ! -d /no/such/data ]; then {RUN} {TENSOR} 4; else {RUN} {TENSOR} 8; fi",
     f'run() {{ local t=$1; shift; {RUN} {TENSOR} $t "$@"; }}\nrun 4 --lr 1e-4',

@@ -17,7 +17,7 @@ from hybrid_des.interchange.frameworks.hugging_face import read_hugging_face
 from hybrid_des.interchange.frameworks.launch_line import Read, flags_of, read_words
 from hybrid_des.interchange.frameworks.megatron import read_launch
 from hybrid_des.interchange.frameworks.megatron_model import MODEL
-from hybrid_des.interchange.frameworks.scenario_file import Imported
+from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported
 from hybrid_des.options import Section
 from hybrid_des.workload.models.catalogue import expanded, names
 from hybrid_des.workload.models.kinds.registration import DEFAULT
@@ -72,13 +72,16 @@ def read_with_model(read: Read, name: str, model: Imported, given: str) -> Impor
     own.pop("--moe-grouped-gemm", None)  # is for the launch to choose
     choices = tuple((said, own | flags) for said, flags in read.choices)
     both = read_launch(read._replace(flags=own | read.flags, choices=choices), name)
-    launched, alone = _sizes(both.values), _sizes(read_launch(read_words(words, ()), name).values)
-    if launched is None or alone is None:  # the launch has sizes that are not known
+    open_keys = [key for key in stated if both.values.get(f"model.{key}") == UNKNOWN]
+    launched = _sizes(both.values | _paths({key: stated[key] for key in open_keys}))
+    alone = _sizes(read_launch(read_words(words, ()), name).values)
+    if launched is None or alone is None:  # the launch has sizes of which no model can be
         return both
     differ = {key: value for key, value in launched.items() if value != alone[key]}
+    open_sizes: dict[str, Any] = dict.fromkeys(open_keys, UNKNOWN)
     named = {path: value for path, value in model.values.items() if path != "model"}
     named |= {"model.base": model.values["model"]} if "model" in model.values else {}
-    named |= {**_paths(differ), "model.written": both.values["model.written"]}
+    named |= {**_paths(differ | open_sizes), "model.written": both.values["model.written"]}
     values = {path: value for path, value in both.values.items() if path.partition(".")[0] != "model"}
     settled = {*differ, *(["sequence"] if "--seq-length" in read.flags else [])}
     lines = (*_kept(model, settled), *_replaced(stated, differ, given))

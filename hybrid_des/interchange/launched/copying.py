@@ -104,13 +104,13 @@ def _copy_one(path: Path, to: Path, folder: Path, copied: Path) -> None:
 
 def listed(folder: Path) -> dict[str, tuple[int, int]]:
     """The files in a folder, each with its size and time of change."""
-    found = {}
+    files = {}
     for parent, _, names in os.walk(folder):
         for name in names:
             path = Path(parent) / name
             facts = path.lstat()
-            found[str(path.relative_to(folder))] = facts.st_size, facts.st_mtime_ns
-    return found
+            files[str(path.relative_to(folder))] = facts.st_size, facts.st_mtime_ns
+    return files
 
 
 def changes(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> Changes:

@@ -92,8 +92,8 @@ class StandIn:
         """Become the program itself, or the first of others that is there."""
         own = str(self._folder / "bin")
         folders = [one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if one != own]
-        found = (shutil.which(name, path=os.pathsep.join(folders)) for name in names or (self.name,))
-        program = next((one for one in found if one), None)
+        programs = (shutil.which(name, path=os.pathsep.join(folders)) for name in names or (self.name,))
+        program = next((one for one in programs if one), None)
         if program is None:
             self._note("absent")
             raise SystemExit(0)
@@ -256,14 +256,14 @@ def directives(text: str) -> list[str]:
 
 def value_of(words: Sequence[str], names: Sequence[str]) -> str | None:
     """The value of the last of some options; None without one."""
-    found = None
+    given = None
     for at, word in enumerate(words):
         name, equals, value = word.partition("=")
         if name in names and (equals or at + 1 < len(words)):
-            found = value if equals else words[at + 1]
+            given = value if equals else words[at + 1]
         elif short := next((one for one in names if len(one) == 2 and re.fullmatch(rf"{one}\d+", word)), None):
-            found = word[len(short) :]
-    return found
+            given = word[len(short) :]
+    return given
 
 
 def set_around(name: str, options: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
@@ -271,14 +271,14 @@ def set_around(name: str, options: Sequence[str], environment: Mapping[str, str]
     nodes, tasks = _number(value_of(options, _NODES)), _number(value_of(options, _TASKS))
     per_node, gpus = _number(value_of(options, _PER_NODE)), _last_number(value_of(options, _GPUS))
     if name.startswith("mpi"):
-        found: dict[str, object] = {"OMPI_COMM_WORLD_SIZE": tasks, "OMPI_COMM_WORLD_LOCAL_SIZE": per_node}
+        sizes: dict[str, object] = {"OMPI_COMM_WORLD_SIZE": tasks, "OMPI_COMM_WORLD_LOCAL_SIZE": per_node}
         ranks: dict[str, object] = {"OMPI_COMM_WORLD_RANK": 0, "OMPI_COMM_WORLD_LOCAL_RANK": 0}
     elif name in ("sbatch", "srun", "salloc"):
         nodes = nodes or _number(environment.get("SLURM_NNODES")) or 1
         per_node = per_node or _number(environment.get("SLURM_NTASKS_PER_NODE"))
         tasks = tasks or nodes * (per_node or 1)
         listed = "node0" if nodes == 1 else f"node[0-{nodes - 1}]"
-        found = {
+        sizes = {
             "SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes, "SLURM_NTASKS": tasks, "SLURM_NPROCS": tasks,
             "SLURM_NTASKS_PER_NODE": per_node, "SLURM_GPUS_PER_NODE": gpus, "SLURM_GPUS_ON_NODE": gpus,
             "SLURM_CPUS_PER_TASK": _number(value_of(options, ("-c", "--cpus-per-task"))),
@@ -291,7 +291,7 @@ def set_around(name: str, options: Sequence[str], environment: Mapping[str, str]
         ranks = {key: environment.get(key, value) if name == "srun" else value for key, value in ranks.items()}
     else:
         return {}
-    return {key: str(value) for key, value in {**ranks, **found}.items() if value is not None}
+    return {key: str(value) for key, value in {**ranks, **sizes}.items() if value is not None}
 
 
 def _number(text: str | None) -> int | None:

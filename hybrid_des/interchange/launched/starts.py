@@ -103,8 +103,8 @@ class Prepared:
         self._copy = scratch / "copy" / (folder.name or "root")
         self._place = self._copy if self._why_not else folder
         self._noted, self._temporary, self._tools = (scratch / name for name in (stand_in.NOTED, "temporary", "tools"))
-        for one in (self._copy, self._noted, self._temporary, self._tools):
-            one.mkdir(parents=True)
+        for part in (self._copy, self._noted, self._temporary, self._tools):
+            part.mkdir(parents=True)
         copying.copy(folder, self._copy)
         starts_in = here if here.is_relative_to(folder) or script is None else script.parent
         self._directory = self._place / starts_in.relative_to(folder)
@@ -253,11 +253,11 @@ def _read(stream: IO[bytes], last: deque[bytes]) -> None:
 
 def _lines(file: Path) -> list[dict[str, Any]]:
     """What was noted; a line that the script's end cut is missing."""
-    found = []
+    lines = []
     for line in file.read_bytes().splitlines() if file.is_file() else ():
         with suppress(ValueError):
-            found.append(json.loads(line))
-    return found
+            lines.append(json.loads(line))
+    return lines
 
 
 def _names(lines: Sequence[Mapping[str, Any]], what: str) -> tuple[str, ...]:

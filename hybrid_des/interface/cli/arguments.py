@@ -34,10 +34,10 @@ class Parser(argparse.ArgumentParser):
         """Parse what stands in front of a command; its words become `command`, None without it."""
         words = [*(sys.argv[1:] if args is None else args)]
         at = words.index("--") if self.takes_command and "--" in words else None
-        found, rest = super().parse_known_args(words[:at], namespace)
+        parsed, rest = super().parse_known_args(words[:at], namespace)
         if self.takes_command:
-            found.command = words[at + 1 :] if at is not None else None
-        return found, rest
+            parsed.command = words[at + 1 :] if at is not None else None
+        return parsed, rest
 
     def error(self, message: str) -> NoReturn:
         """Raise a `UsageError` for a wrong command line."""
