@@ -73,7 +73,7 @@ def read_with_model(read: Read, name: str, model: Imported, given: str) -> Impor
     choices = tuple((said, own | flags) for said, flags in read.choices)
     both = read_launch(read._replace(flags=own | read.flags, choices=choices), name)
     open_keys = [key for key in stated if both.values.get(f"model.{key}") == UNKNOWN]
-    launched = _sizes(both.values | _paths({key: stated[key] for key in open_keys}))
+    launched = _sizes({**both.values, **_paths({key: stated[key] for key in open_keys})})
     alone = _sizes(read_launch(read_words(words, ()), name).values)
     if launched is None or alone is None:  # the launch has sizes of which no model can be
         return both
