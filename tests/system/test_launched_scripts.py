@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+from pathlib import Path
 from time import sleep
 
 import pytest
@@ -154,6 +155,15 @@ def test_a_confined_script_changes_nothing_elsewhere(launched, tmp_path, free):
 
 
 @needs_bubblewrap
+def test_a_confined_script_has_the_folders_it_makes(launched):
+    script = f"set -e\nmkdir -p /none/logs $HOME/hybrid_des_test\n{RUN} {TENSOR} 4 > /none/logs/x\n"
+    result = launched(script)
+    assert tensor(result) == 4
+    assert not Path("/none").exists()
+    assert not Path("~/hybrid_des_test").expanduser().exists()
+
+
+@needs_bubblewrap
 @pytest.mark.parametrize("place", ["{home}", "{elsewhere}"])
 def test_a_confined_script_cannot_write_elsewhere(launched, place):
     path = place.format(home="$HOME/hybrid_des_test", elsewhere="/usr/hybrid_des_test")
@@ -230,6 +240,7 @@ def test_gpus_are_as_many_as_are_stated(launched):
 
 FLAGS = f"{SIZES} {TENSOR} 4"
 FORMS = [
+    f"set -e\nmkdir -p /none/logs\n{RUN} {TENSOR} 4 > log 2>&1",
     f'source ./model.sh\nA=($MODEL)\ncase $1 in 8B) T=$((2 * $2));; esac\n{RUN} "${{A[@]}}" {TENSOR} ${{T}}',
     f'T=$(python3 -c "print(2 + 2)")\n{RUN} {TENSOR} $T',
     f"T=$(echo tp_4 | sed s/tp_//)\nexec {RUN} {TENSOR} $T",

@@ -1,8 +1,9 @@
-"""Commands inside of bubblewrap, where it is installed: all but some folders is read-only, and there is no network.
+"""Commands inside of bubblewrap, where it is installed: what is there is read-only, and there is no network.
 
 Options: man page of bwrap (github.com/containers/bubblewrap).
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -10,9 +11,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _ISOLATED = (
-    "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--unshare-all",
-    "--die-with-parent", "--new-session",
-)  # fmt: skip
+    "--dev",
+    "/dev",
+    "--proc",
+    "/proc",
+    "--tmpfs",
+    "/tmp",
+    "--unshare-all",
+    "--die-with-parent",
+    "--new-session",
+)
+_OWN = ("dev", "proc", "tmp", "run")  # of /; in the last are sockets of services, such as that of Docker
 
 
 def sandboxed(readable: Sequence[Path], writable: Mapping[Path, Path], directory: Path) -> list[str]:
@@ -25,7 +34,20 @@ def sandboxed(readable: Sequence[Path], writable: Mapping[Path, Path], directory
     """
     binds = [word for place, folder in writable.items() for word in ("--bind", str(folder), str(place))]
     binds += [word for folder in readable for word in ("--ro-bind", str(folder), str(folder))]
-    return ["bwrap", *_ISOLATED, *binds, "--chdir", str(directory), "--"]
+    return ["bwrap", *_root(), *_ISOLATED, *binds, "--chdir", str(directory), "--"]
+
+
+def _root() -> list[str]:
+    """What is in /, read-only; folders that are not there can be made, and are gone with the sandbox."""
+    shown = [entry for entry in Path("/").iterdir() if entry.name not in _OWN or _has_programs(entry)]
+    links = [word for entry in shown if entry.is_symlink() for word in ("--symlink", str(entry.readlink()), str(entry))]
+    others = [word for entry in shown if not entry.is_symlink() for word in ("--ro-bind", str(entry), str(entry))]
+    return [*others, *links]
+
+
+def _has_programs(folder: Path) -> bool:
+    """Whether it is /run, and programs are found there, as on NixOS."""
+    return folder.name == "run" and any(one.startswith("/run/") for one in os.get_exec_path())
 
 
 def unavailable() -> str:

@@ -88,15 +88,20 @@ class StandIn:
     def _only(self, command: str) -> int:
         return self._note("launch" if self.words[:1] == [command] else "left_out")
 
-    def _real(self, *names: str) -> NoReturn:
-        """Become the program itself, or the first of others that is there."""
+    def _found(self, *names: str) -> str:
+        """The path of the program itself, or of the first of others that is there."""
         own = str(self._folder / "bin")
         folders = [one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if one != own]
-        programs = (shutil.which(name, path=os.pathsep.join(folders)) for name in names or (self.name,))
+        programs = (shutil.which(name, path=os.pathsep.join(folders)) for name in names)
         program = next((one for one in programs if one), None)
         if program is None:
             self._note("absent")
             raise SystemExit(0)
+        return program
+
+    def _real(self, *names: str) -> NoReturn:
+        """Become the program itself, or the first of others that is there."""
+        program = self._found(*(names or (self.name,)))
         os.execv(program, [program, *self.words])
 
     def _git(self) -> int:
@@ -104,12 +109,16 @@ class StandIn:
         return self._note("left_out") if command in self._settings["git_leaves_out"] else self._real()
 
     def _inside(self) -> int:
-        """Act on the copy only; `name` is a program that changes files."""
+        """Act on the copy, and where nothing of the user's can be reached; `name` is a program that changes files."""
         outside = [word for word in self.words if not word.startswith("-") and not self._is_inside(word)]
+        if not outside:
+            return self._real()
+        if self._settings["confined"]:
+            acted = subprocess.run([self._found(self.name), *self.words], capture_output=True, check=False)
+            return acted.returncode and self._note("left_out")
+        self._note("left_out")
         inside = [word for word in self.words if word not in outside]
-        if outside:
-            self._note("left_out")
-        if all(word.startswith("-") for word in inside) or (outside and self.name in self._settings["all_inside"]):
+        if all(word.startswith("-") for word in inside) or self.name in self._settings["all_inside"]:
             return 0
         self.words = inside
         return self._real()

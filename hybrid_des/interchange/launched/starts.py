@@ -111,7 +111,8 @@ class Prepared:
         self._command = [self._moved(word, folder, here) for word in command]
         self._environment = _environment(self._tools, self._temporary, script if command[0] != "sbatch" else None)
         places = [self._place, self._temporary, *([] if self._why_not else [Path("/tmp")])]
-        _write_stand_ins(self._tools, self._noted, places, gpus)
+        told = {"places": [str(one) for one in places], "gpus": gpus, "confined": not self._why_not}
+        _write_stand_ins(self._tools, {**told, "noted": str(self._noted)})
         free = f"NOT confined, as {self._why_not}: by absolute paths it can change other files, and it has the network"
         confined = "confined by bubblewrap: all but the copy is read-only, and there is no network"
         self.announcement = (
@@ -196,11 +197,10 @@ def _environment(tools: Path, temporary: Path, batch: Path | None) -> dict[str, 
     return kept
 
 
-def _write_stand_ins(tools: Path, noted: Path, places: Sequence[Path], gpus: int) -> None:
+def _write_stand_ins(tools: Path, told: Mapping[str, Any]) -> None:
     """A program for each name of the table, which runs `stand_in`, and what bash reads before a script."""
-    settings = read_catalogue(Path(__file__).with_name("stand_ins.yaml"))
-    more = {"places": [str(one) for one in places], "gpus": gpus, "noted": str(noted)}
-    (tools / stand_in.SETTINGS).write_text(json.dumps(settings | more), encoding="utf-8")
+    settings: dict[str, Any] = read_catalogue(Path(__file__).with_name("stand_ins.yaml"))
+    (tools / stand_in.SETTINGS).write_text(json.dumps({**settings, **told}), encoding="utf-8")
     shutil.copy(stand_in.__file__, tools / "stand_in.py")
     python = getattr(sys, "_base_executable", sys.executable)
     run = shlex.join(["exec", python, "-I", "-S", str(tools / "stand_in.py"), str(tools)])
