@@ -134,6 +134,21 @@ def launch_in(text: str, name: str, known: Collection[str] | None = None, *, is_
     return Read(flags, tuple(_apart(words)), _program(words), tuple(choices), (*notes, *script.notes), script.elsewhere)
 
 
+def read_words(words: Sequence[str], notes: Sequence[str]) -> Read:
+    """What a command starts, all of whose words are known.
+
+    Args:
+        words: the command and its arguments.
+        notes: what was left out before, as in `Read`.
+    """
+    return Read(flags_of(words), tuple(_apart(words)), _program(words), (), tuple(notes), {})
+
+
+def count_known(words: Sequence[str], known: Collection[str]) -> int:
+    """The number of flags among words that a framework has."""
+    return _known(flags_of(words), known)
+
+
 def _directives(text: str) -> Iterator[tuple[str, str]]:
     """Options of `#SBATCH` lines, with their long names where they have both."""
     for line in _DIRECTIVE.findall(text):

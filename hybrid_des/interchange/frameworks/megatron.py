@@ -268,9 +268,22 @@ def read_megatron(text: str, name: str, *, is_file: bool = False) -> Imported:
         UsageError: a flag has a value that is not understood, makes layers that are not known here, or none of
             Megatron-LM is there; the message names it.
     """
+    return read_launch(megatron_launch(text, name, is_file=is_file), name)
+
+
+def megatron_launch(text: str, name: str, *, is_file: bool = False) -> Read:
+    """What a launch line or a script starts; arguments and errors as those of `read_megatron`."""
     if what := foreign(text, "launch line"):
         raise UsageError(f"{name}: {what}")
-    read = launch_in(text, name, _FLAGS, is_file=is_file)
+    return launch_in(text, name, FLAGS, is_file=is_file)
+
+
+def read_launch(read: Read, name: str) -> Imported:
+    """A scenario's values from what starts Megatron-LM.
+
+    Raises:
+        UsageError: as `read_megatron`.
+    """
     if others := [*other_layers(read.flags)]:
         more = f" and {len(others) - 4} more" if len(others) > 4 else ""
         raise UsageError(f"{name}: {', '.join(others[:4])}{more}: other layers than those known here")
@@ -408,4 +421,4 @@ def _flags_read() -> frozenset[str]:
     return nothing.read - {"--bf16", "--fp16", "--vocab-size"}  # which others have too
 
 
-_FLAGS = _flags_read()
+FLAGS = _flags_read()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from math import inf
@@ -26,6 +27,17 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, program: str, **texts: Any) -> None:
         super().__init__(program, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **texts)
+
+    takes_command = False  # whether words after `--` are a command, which is no matter of this parser
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse what stands in front of a command; its words become `command`, None without it."""
+        words = [*(sys.argv[1:] if args is None else args)]
+        at = words.index("--") if self.takes_command and "--" in words else None
+        parsed, rest = super().parse_known_args(words[:at], namespace)
+        if self.takes_command:
+            parsed.command = words[at + 1 :] if at is not None else None
+        return parsed, rest
 
     def error(self, message: str) -> NoReturn:
         """Raise a `UsageError` for a wrong command line."""
@@ -72,7 +84,7 @@ def add_jobs(parser: argparse.ArgumentParser, how_many: str) -> None:
 
 def add_budget(parser: argparse.ArgumentParser, description: str) -> argparse.Action:
     """Add `--budget TIME`, in seconds; without it there is no limit."""
-    return parser.add_argument("--budget", metavar="TIME", type=_seconds, default=inf, help=description)
+    return parser.add_argument("--budget", metavar="TIME", type=seconds, default=inf, help=description)
 
 
 def add_quiet_json(parser: argparse.ArgumentParser) -> None:
@@ -230,7 +242,7 @@ def processes(text: str) -> int:
     return number
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
     """Parse a time such as 60s or 5 min."""
     from hybrid_des.units import parse_quantity
 

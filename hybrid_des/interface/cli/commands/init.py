@@ -1,8 +1,10 @@
 """List the shipped scenarios, copy one, or make one from a model's config.json or a launch line of Megatron-LM.
 
 Without a name, the shipped scenarios are listed. A copy comes with the files that it builds on. `--from` takes a
-config.json of Hugging Face, `--from-megatron` the flags of pretrain_gpt.py or a script that starts it, which is read
-and not run. What is assumed, unknown, not understood or refused by Megatron-LM is listed; values that depend on
+config.json of Hugging Face, its folder or the name of a published model; `--from-megatron` the flags of pretrain_gpt.py
+or a script that starts it, which is read and not run. `--run -- bash run.sh 8B 1` runs the script, in a copy of its
+folder, with programs in place of torchrun, python, srun and others that note what would start. A model and a launch go
+together. What is assumed, unknown, not understood or refused by Megatron-LM is listed; values that depend on
 conditions of the script are UNKNOWN until --set states them. A file is never replaced by another text.
 """
 
@@ -15,21 +17,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybrid_des.errors import Refusal, UsageError
-from hybrid_des.interface.cli.arguments import add_out, as_path
+from hybrid_des.interface.cli.arguments import Parser, add_out, count, seconds
 from hybrid_des.interface.cli.output import output_width, say, show, show_result, status_line, write_file
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hybrid_des.interchange.frameworks.launch_line import Read
     from hybrid_des.interchange.frameworks.scenario_file import Imported
     from hybrid_des.scenario.definition import Scenario
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Add the name, what a scenario is made from, and a folder."""
     parser.add_argument(
         "name", metavar="NAME", nargs="?", help="a shipped scenario, such as a100_8x, or a new name; default: list all"
     )
-    parser.add_argument("--from", dest="config", metavar="FILE", type=as_path, help="a model's config.json")
+    parser.add_argument(
+        "--from", dest="model", metavar="MODEL", help="a model's config.json, its folder, or a published model's name"
+    )
     parser.add_argument("--from-megatron", dest="line", metavar="LINE", help="flags of Megatron-LM, or a script's path")
+    parser.add_argument(
+        "--run", action="store_true", help="run the command after -- in a copy of its folder; read what it would start"
+    )
+    parser.add_argument("--nth", metavar="N", type=count, help="with --run: read the Nth program that it would start")
+    parser.add_argument("--limit", metavar="TIME", type=seconds, help="with --run: end the script after so long (60 s)")
+    parser.takes_command = True
     parser.add_argument(
         "--json", action="store_true", help="print the list, the written files, or what was found, as JSON"
     )
@@ -39,12 +52,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the files, the scenario last."""
-    if args.config is not None and args.line is not None:
-        raise UsageError("init: --from and --from-megatron: expected one of the two")
-    if args.config is not None or args.line is not None:
+    if args.line is not None and args.run:
+        raise UsageError("init: --from-megatron and --run: expected one of the two")
+    if args.run != (args.command is not None) or args.command == []:
+        raise UsageError("init: expected --run and, after --, what runs the script: init mine --run -- bash run.sh")
+    if args.nth is not None and not args.run:
+        raise UsageError("init: --nth needs --run")
+    if args.run or args.model is not None or args.line is not None:
         return _import(args)
     if args.set or (args.name is None and args.out is not None):
-        raise UsageError("init: expected the NAME of a shipped scenario, --from FILE or --from-megatron LINE")
+        raise UsageError("init: expected the NAME of a shipped scenario, --from MODEL, --from-megatron LINE or --run")
     if args.name is None:
         return _list(args)
     from hybrid_des.scenario.shipped import with_bases
@@ -143,21 +160,52 @@ def _refuse_too_large(scenario: Scenario, *, quiet: bool) -> None:
 
 def _read(args: argparse.Namespace) -> tuple[str, Imported]:
     """The name of the new scenario, and what was found."""
-    from hybrid_des.files import read_text
-    from hybrid_des.interchange.frameworks.hugging_face import read_hugging_face
-    from hybrid_des.interchange.frameworks.megatron import read_megatron
+    from hybrid_des.interchange.frameworks.megatron import read_launch
+    from hybrid_des.interchange.frameworks.named_model import read_model, read_with_model
 
-    if args.config is not None:
-        file, expected = args.config, "a model's config.json"
-    else:
-        file, expected = Path(args.line), "a launch line of Megatron-LM"
-        if not os.path.isfile(args.line):  # noqa: PTH113 (a line is longer than names may be, for which Path raises)
-            if "--" not in args.line:
-                raise UsageError(f"{file}: no such file, nor flags such as --num-layers 32; expected {expected}")
-            return args.name or "megatron", read_megatron(args.line, "--from-megatron")
-    folder = file.resolve().parent.name
-    name = args.name or (folder if file.name == "config.json" and folder else file.stem)
-    text = read_text(file, expected)
-    return name, read_hugging_face(text, str(file)) if args.config is not None else read_megatron(
-        text, str(file), is_file=True
-    )
+    model_name, model = read_model(args.model) if args.model is not None else ("", None)
+    if args.line is None and not args.run:
+        assert model is not None
+        return args.name or model_name, model
+    launch_name, label, read = _run(args) if args.run else _read_text(args.line)
+    if model is None:
+        return args.name or launch_name, read_launch(read, label)
+    return args.name or launch_name, read_with_model(read, label, model, args.model)
+
+
+def _read_text(line: str) -> tuple[str, str, Read]:
+    """What to call a launch of Megatron-LM, where it comes from, and what it starts."""
+    from hybrid_des.files import read_text
+    from hybrid_des.interchange.frameworks.megatron import megatron_launch
+
+    expected = "a launch line of Megatron-LM"
+    if os.path.isfile(line):  # noqa: PTH113 (a line is longer than names may be, for which Path raises)
+        file = Path(line)
+        return file.stem, line, megatron_launch(read_text(file, expected), line, is_file=True)
+    if "--" not in line:
+        raise UsageError(f"{Path(line)}: no such file, nor flags such as --num-layers 32; expected {expected}")
+    return "megatron", "--from-megatron", megatron_launch(line, "--from-megatron")
+
+
+def _run(args: argparse.Namespace) -> tuple[str, str, Read]:
+    """The same of a script that is run."""
+    from hybrid_des.interchange.frameworks.megatron import FLAGS
+    from hybrid_des.interchange.launched import LIMIT_S, launch_of, prepared, remarks
+
+    with prepared(args.command, _gpus_per_node(args.set)) as script:
+        say(script.announcement)
+        with status_line(args.json, "running the script"):
+            outcome = script.run(args.limit or LIMIT_S)
+    for remark in remarks(outcome):
+        say(f"note: {remark}")
+    return script.name, outcome.command, launch_of(outcome, FLAGS, args.nth)
+
+
+def _gpus_per_node(overrides: Sequence[str]) -> int:
+    """How many GPUs a script is to find: those that are stated, or those of most machines."""
+    from hybrid_des.interchange.launched import GPUS
+    from hybrid_des.scenario.overrides import Change, changes_of
+
+    changes = [one for one in changes_of(overrides) if isinstance(one, Change)]
+    stated = [one.value for one in changes if [*one.path] == ["cluster", "gpus_per_node"]]
+    return next((value for value in reversed(stated) if type(value) is int), GPUS)
