@@ -12,7 +12,7 @@ import difflib
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line, unknown
 from hybrid_des.interchange.frameworks.shell_script import Script, Started, read_script
@@ -219,8 +219,24 @@ def is_off(words: Sequence[str]) -> bool:
     return len(words) == 1 and words[0].lower() == "false"
 
 
+Found = TypeVar("Found")
+
+
+class Unreadable(UsageError):
+    """The value of a flag that cannot be read."""
+
+    def __init__(self, message: str, flag: str, why: str) -> None:
+        super().__init__(message)
+        self.flag, self.why = flag, why
+
+
 class Given:
-    """The flags of a launch line, of which those that were read are remembered."""
+    """The flags of a launch line, of which those that were read are remembered.
+
+    Attributes:
+        aside: flags whose value cannot be read, each with the reason; they count as read, and as not given.
+        unmodelled: flags without an equal here, each with what is wrong in the figures.
+    """
 
     def __init__(
         self, flags: Mapping[str, Sequence[str]], name: str, elsewhere: Mapping[str, str] | None = None
@@ -230,10 +246,22 @@ class Given:
         self._elsewhere = elsewhere or {}
         self._read: set[str] = set()
         self._valued: set[str] = set()  # of these, those that have a value
+        self.aside: dict[str, str] = {}
+        self.unmodelled: dict[str, str] = {}
 
     def __contains__(self, flag: str) -> bool:
         self._read.add(flag)
-        return flag in self.flags and not is_off(self.flags[flag])
+        return flag in self.flags and flag not in self.aside and not is_off(self.flags[flag])
+
+    def tried(self, read: "Callable[[Given], Found]") -> "Found":
+        """What a rule reads, without the flags whose values it cannot read; these are set aside."""
+        while True:
+            try:
+                return read(self)
+            except Unreadable as error:
+                if error.flag not in self.flags or error.flag in self.aside:
+                    raise
+                self.aside[error.flag] = error.why
 
     @property
     def read(self) -> frozenset[str]:
@@ -253,7 +281,7 @@ class Given:
         """The word that follows a flag; None without the flag.
 
         Raises:
-            UsageError: there is none, or it is a variable that the script does not set.
+            Unreadable: there is none, or it is a variable that the script does not set.
         """
         self._valued.add(flag)
         if flag not in self:
@@ -265,29 +293,31 @@ class Given:
             shown = one_line(word, LONGEST_SHOWN)
             where = self._elsewhere.get(word.strip("${}"), "")
             only = f", but under {where}" if where else ""
-            raise self.error(
-                flag, f"{shown} has no value in the script{only}; write it there, or give the line of flags"
-            )
+            raise self.error(flag, f"{shown} has no value in the script{only}")
         return word
 
-    def number(self, *flags: str) -> int | None:
+    def number(self, *flags: str, least: int = 1) -> int | None:
         """The whole number after the first of these flags that is given; None without any.
 
+        Args:
+            flags: with one meaning.
+            least: the least number that they may have.
+
         Raises:
-            UsageError: it is no number from 1.
+            Unreadable: it is no number, or a lower one.
         """
         given = [flag for flag in flags if flag in self]  # reads the others too, which say the same
         for flag in given[:1]:
             word = self.text(flag)
             if word is not None:
-                if not re.fullmatch(r"[0-9]{1,15}", word) or not int(word):
+                if not re.fullmatch(r"[0-9]{1,15}", word) or int(word) < least:
                     raise self.error(flag, f'expected a whole number, found "{one_line(word, LONGEST_SHOWN)}"')
                 return int(word)
         return None
 
-    def error(self, flag: str, message: str) -> UsageError:
-        """An error at a flag."""
-        return UsageError(f"{self.name}: {flag}: {message}")
+    def error(self, flag: str, message: str) -> Unreadable:
+        """An error at the value of a flag."""
+        return Unreadable(f"{self.name}: {flag}: {message}", flag, message)
 
     @property
     def unread(self) -> list[str]:
@@ -336,7 +366,7 @@ class Rule(NamedTuple):
         return Rule(lambda values: self.write(values) if holds(values) else (), self.read)
 
 
-def number(flag: str, path: str, default: int | None = None) -> Rule:
+def number(flag: str, path: str, default: int | None = None, *, least: int = 1) -> Rule:
     """A whole number after a flag."""
 
     def write(values: Values) -> Iterable[str]:
@@ -344,7 +374,7 @@ def number(flag: str, path: str, default: int | None = None) -> Rule:
         return () if value is None or value == default else (f"{flag} {value}",)
 
     def read(given: Given) -> Values:
-        value = given.number(flag)
+        value = given.number(flag, least=least)
         return {path: default if value is None else value}
 
     return Rule(write, read)

@@ -19,8 +19,12 @@ from hybrid_des.interface.cli.arguments import add_out, as_path
 from hybrid_des.interface.cli.output import output_width, say, show, show_result, status_line, write_file
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hybrid_des.interchange.frameworks.scenario_file import Imported
     from hybrid_des.scenario.definition import Scenario
+
+MOST_MINOR = 8  # settings that are named in one line, of those whose names speak of nothing that is simulated
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print the list, the written files, or what was found, as JSON"
     )
+    parser.add_argument("--verbose", action="store_true", help="list settings without effect, too")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="a value of the new scenario")
     add_out(parser, "write to this folder instead")
 
@@ -103,6 +108,7 @@ def _import(args: argparse.Namespace) -> int:
         facts = {
             "assumed": imported.assumed,
             "unknown": unknown,
+            "not_modelled": imported.unmodelled,
             "not_understood": imported.unread,
             "refused": imported.refused,
             "without_effect": imported.idle,
@@ -111,17 +117,28 @@ def _import(args: argparse.Namespace) -> int:
         return 0
     then = f"run it with hybrid-des {file}" if not unknown else "state what is UNKNOWN, then run it"
     show(f"{file}: {then}", verbatim=True)
+    known = len(imported.unread) - imported.minor
     for what, lines in (
         ("unknown", unknown),
-        ("assumed", imported.assumed),
-        ("not understood", imported.unread),
+        ("not modelled", imported.unmodelled),
+        ("not understood", imported.unread[:known]),
         ("refused by Megatron-LM", imported.refused),
+        ("assumed", imported.assumed),
     ):
         for line in lines:
             say(f"{what}: {line}")
-    if imported.idle:
-        say(f"without effect on a step: {', '.join(imported.idle)}")
+    _say_listed(args, "not understood", imported.unread[known:], shown=MOST_MINOR)
+    _say_listed(args, "without effect on a step", imported.idle, shown=0)
     return 0
+
+
+def _say_listed(args: argparse.Namespace, what: str, lines: Sequence[str], *, shown: int) -> None:
+    """Say lines in one, the first of them unless all are asked for."""
+    first = lines if args.verbose else lines[:shown]
+    left = len(lines) - len(first)
+    more = [f"{left}{' more' if first else ''} (--verbose lists them)"] if left else []
+    if lines:
+        say(f"{what}: {', '.join([*first, *more])}")
 
 
 def _refuse_too_large(scenario: Scenario, *, quiet: bool) -> None:
@@ -154,10 +171,10 @@ def _read(args: argparse.Namespace) -> tuple[str, Imported]:
         if not os.path.isfile(args.line):  # noqa: PTH113 (a line is longer than names may be, for which Path raises)
             if "--" not in args.line:
                 raise UsageError(f"{file}: no such file, nor flags such as --num-layers 32; expected {expected}")
-            return args.name or "megatron", read_megatron(args.line, "--from-megatron")
+            return args.name or "megatron", read_megatron(args.line, "--from-megatron", overrides=args.set)
     folder = file.resolve().parent.name
     name = args.name or (folder if file.name == "config.json" and folder else file.stem)
     text = read_text(file, expected)
     return name, read_hugging_face(text, str(file)) if args.config is not None else read_megatron(
-        text, str(file), is_file=True
+        text, str(file), is_file=True, overrides=args.set
     )
