@@ -16,8 +16,7 @@ from hybrid_des.interchange.frameworks.hugging_face import read_hugging_face
 from hybrid_des.interchange.frameworks.launch_line import flags_in
 from hybrid_des.interchange.frameworks.megatron import read_megatron
 from hybrid_des.interchange.frameworks.megatron_refusals import TABLE, Line, refusals
-from hybrid_des.interchange.frameworks.megatron_unknown import STATES
-from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, scenario_file, without_stated
+from hybrid_des.interchange.frameworks.scenario_file import scenario_file, without_stated
 from hybrid_des.interface.cli.commands.export import launch_text
 from hybrid_des.scenario.composition import nested
 from hybrid_des.scenario.export import to_mapping
@@ -196,113 +195,6 @@ def test_a_wrong_line_is_answered_in_one(line, said):
         read_megatron(line, "line")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def at(values, path):
-    """A value by path, which may lie within another; None without it."""
-    if path in values:
-        return values[path]
-    inside = next((one for one in values if path.startswith(f"{one}.") and isinstance(values[one], dict)), None)
-    return inside and values[inside].get(path.removeprefix(f"{inside}."))
-
-
-@from_table
-def test_what_cannot_be_read_is_asked_for(line, path, said):
-    found = read_megatron(f"{line} --hidden-size 64", "line")
-    assert at(found.values, path) == UNKNOWN
-    assert any(said in one for one in found.unread)
-
-
-UNSAID = {  # switches, and what other flags of the line below replace
-    "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split", "--num-key-value-heads",
-    "--recompute-modules", "--main-grads-dtype",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("flag", sorted({*STATES} - UNSAID))
-def test_no_value_that_is_missing_ends_the_reading(flag):
-    around = (
-        "--num-experts 8 --context-parallel-size 2 --pipeline-model-parallel-size 2 --multi-latent-attention "
-        "--hidden-size 64 --group-query-attention --recompute-granularity full --fp8-format hybrid "
-        "--dynamic-context-parallel --window-size 127,0 --use-precision-aware-optimizer --deepspeed"
-    )
-    found = read_megatron(f"{around} {flag} $X", "line")
-    assert any(one.startswith(f"{flag}: $X has no value in the script") for one in found.unread)
-
-
-def test_what_is_stated_takes_the_place_of_flags():
-    line = (
-        f"torchrun --nnodes $N --nproc-per-node gpu pretrain_gpt.py {LLAMA} --bf16 --tensor-model-parallel-size $T "
-        "--num-layers-per-virtual-pipeline-stage 2 --pipeline-model-parallel-size $P"
-    )
-    stated = ["cluster.nodes=4", "cluster.gpus_per_node=8, parallel.tensor=2", "parallel.pipeline=4"]
-    found = read_megatron(line, "line", overrides=stated)
-    assert found.values["parallel.data"] == 4
-    assert found.values["batch"] == 4
-    assert (found.values["schedule.kind"], found.values["schedule.chunks"]) == ("interleaved-1f1b", 4)
-    assert not any("has no value" in one for one in found.unread)
-    assert scenario_file("x", found, [*stated, "cluster.gpu=h100"])[1] == []
-
-
-RUN = "torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 12 --hidden-size 1024 "
-RUN += "--num-attention-heads 16 --seq-length 2048 --vocab-size 32000 --bf16"
-
-
-@from_table
-def test_what_has_no_equal_says_what_is_wrong(flags, said):
-    found = read_megatron(f"{RUN} {flags}", "line")
-    (line,) = found.unmodelled
-    assert line.startswith("--") and said in line
-    assert not any(line.split(":")[0].split()[0] in one for one in (*found.unread, *found.idle))
-
-
-@from_table
-def test_values_of_a_step_are_read(flags, values):
-    found = read_megatron(f"{RUN} {flags}", "line")
-    assert {path: found.values.get(path) for path in values} == values
-    assert found.unread == ()
-
-
-def test_what_touches_a_step_comes_first_of_what_is_not_understood():
-    flags = "--reward-name x --moe-new-thing 2 --colour blue --fp8-param-gather --seed 1"
-    found = read_megatron(f"{RUN} {flags}", "line")
-    assert [line.split()[0] for line in found.unread] == ["--moe-new-thing", "--reward-name", "--colour"]
-    assert found.minor == 2
-    text, _ = scenario_file("x", found, ["cluster.gpu=h100"])
-    assert text.startswith("# not modelled: --fp8-param-gather: ")
-    assert "# not understood: --colour blue\n" in text
-
-
-def test_a_padded_vocabulary_keeps_the_name_of_its_model():
-    line = f"torchrun --nnodes 1 --nproc-per-node 8 x.py {LLAMA} --tensor-model-parallel-size 8 --bf16"
-    found = read_megatron(line, "line")
-    assert nested(found.values)["model"] == {"base": "llama3-8b", "vocab": 129024, "written": "megatron"}
-    assert "model.vocab: 129024: 128256 padded for tensor ranks, as Megatron-LM does" in found.assumed
-
-
-@pytest.mark.parametrize("values", [
-    {"window": 128, "window_every": 2}, {"window": 512, "window_every": 1}, {"vocab": 32008},
-])  # fmt: skip
-def test_windows_and_vocabularies_come_back_as_written(values):
-    scenario = scenario_from({
-        "cluster": {"gpu": "gb200", "nodes": 1, "gpus_per_node": 4}, "model": SIZES | {"written": "megatron"} | values,
-        "parallel": {"tensor": 2, "data": 2}, "batch": 8, "gradients": {"codec": "fp32"},
-    })  # fmt: skip
-    launch = megatron(scenario)
-    assert launch.unsaid == ()
-    assert to_mapping(imported(f"{launch.program} {' '.join(launch.flags)}")) == to_mapping(scenario)
-
-
-def test_capacities_of_experts_come_back_as_written():
-    scenario = scenario_from({
-        "model": "mixtral-8x7b", "cluster": {"gpu": "gb200", "nodes": 1, "gpus_per_node": 8}, "batch": 8,
-        "parallel": {"data": 8, "expert": 8},
-        "experts": {"dispatcher": "all-to-all", "capacity_factor": 1.25, "pad": True},
-    })  # fmt: skip
-    launch = megatron(scenario)
-    assert (
-        to_mapping(imported(f"{launch.program} {' '.join(launch.flags)}"))["experts"] == to_mapping(scenario)["experts"]
-    )
 
 
 def test_fsdp_says_what_megatron_asserts(scenarios):

@@ -74,7 +74,7 @@ def test_a_choice_that_nothing_uses_is_not_asked_for():
     assert read(script).values["precision"] == "bf16"
 
 
-def test_values_that_stand_only_in_branches_are_asked_for_with_them():
+def test_values_that_stand_only_in_branches_are_asked_for():
     script = f"if [ -d /data ]; then TP=2; else TP=4; fi\n{RUN} --tensor-model-parallel-size $TP\n"
     assert tensor(script) == UNKNOWN
     assert r"--tensor-model-parallel-size: $TP has no value in the script, but under line 1: [ -d /data ]: 2" in said(

@@ -217,9 +217,9 @@ def _list(node: ast.expr) -> list[int]:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return _list(node.left) + _list(node.right)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        numbers, one = (node.left, node.right) if isinstance(node.right, ast.Constant) else (node.right, node.left)
-        if isinstance(one, ast.Constant) and isinstance(one.value, int):
-            return _list(numbers) * min(one.value, 2**14)
+        numbers, times = (node.left, node.right) if isinstance(node.right, ast.Constant) else (node.right, node.left)
+        if isinstance(times, ast.Constant) and isinstance(times.value, int):
+            return _list(numbers) * min(times.value, 2**14)
     raise ValueError
 
 
