@@ -1,7 +1,7 @@
 """A launch line: environment, program, flags; written as shell, read from a line or a script, and rules for both.
 
-A script is read, not run: the flags are those of the command that it starts (`shell_script`). What SLURM sets has the
-values of the `#SBATCH` lines (slurm.schedmd.com/sbatch.html, output environment variables).
+A script is read, not run: the flags are those of the command that it starts (`shell_script`). What a batch system sets
+and reserves is that of the `#SBATCH` lines or of the manifest around it (`batch_job`).
 
 A rule is one setting as flags, in both directions: it writes the flags of a scenario's values, which are a mapping from
 paths such as "parallel.tensor" to plain values, and reads values from the flags of a launch line. Flags that state the
@@ -15,20 +15,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, NamedTuple, TypeVar
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line, unknown
+from hybrid_des.interchange.frameworks.batch_job import SHORT, sbatch_job
+from hybrid_des.interchange.frameworks.kubernetes import kubernetes_job
 from hybrid_des.interchange.frameworks.shell_script import Script, Started, read_script
 
 TYPING_ERROR = 0.85  # least similarity of a flag and one that is meant: a letter or two of ten
 WIDTH = 102  # columns of a written line, with its continuation
 _FLAG = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
-_DIRECTIVE = re.compile(r"(?m)^\s*#SBATCH[ \t]+(.*)$")
-_OPTION = re.compile(r"(?:^|(?<=\s))-(?:([A-Za-z])|-([A-Za-z][\w-]*))(?:[=\s]*([^\s=-]\S*))?")
 BARE = re.compile(r"\$(?:\{.+\}|\(.*\)|[A-Za-z_@*]\w*)", re.DOTALL)  # a variable or a command's output, nothing else
 _BUNDLE = re.compile(r"(?i)arg|opt|extra|flag|param|@|\*")  # names of variables that hold flags, not a value
-_SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus", "np": "ntasks"}  # options of sbatch, srun and mpirun
-_SLURM = {  # option of sbatch → variables that have its value
-    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
-    "gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), "ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
-}  # fmt: skip
 
 
 class Launch(NamedTuple):
@@ -110,14 +105,14 @@ def launch_in(text: str, name: str, known: Collection[str] | None = None, *, is_
     Raises:
         UsageError: a quotation is not closed, or no flag is known.
     """
-    options = dict(_directives(text))
-    set_before = {one: value for option, value in options.items() for one in _SLURM.get(option, ())}
-    script = read_script(text, name, set_before, is_file=is_file)
-    directives = {f"--{option}": [script.variables.text(value)] if value else [] for option, value in options.items()}
+    job = kubernetes_job(text, name) or sbatch_job(text)
+    script = read_script(job.script, name, job.variables, is_file=is_file)
+    around = job.options.items()
+    directives = {f"--{option}": [script.variables.text(value)] if value else [] for option, value in around}
     counted = [(one, _known(flags_of(one.words), known)) for one in script.started]
     candidates = [one for one, count in counted if count and 2 * count >= max(count for _, count in counted)]
     chosen = next((one for one in reversed(candidates) if not one.condition), candidates[-1] if candidates else None)
-    notes = [*_said(script, candidates, chosen)]
+    notes = [*job.notes, *_said(script, candidates, chosen)]
     words = chosen.words if chosen is not None else _unstarted(script, known)
     if known is not None and not _known(flags_of(words), known):
         raise UsageError(f"{name}: {_without(script)}")
@@ -134,14 +129,6 @@ def launch_in(text: str, name: str, known: Collection[str] | None = None, *, is_
     return Read(flags, tuple(_apart(words)), _program(words), tuple(choices), (*notes, *script.notes), script.elsewhere)
 
 
-def _directives(text: str) -> Iterator[tuple[str, str]]:
-    """Options of `#SBATCH` lines, with their long names where they have both."""
-    for line in _DIRECTIVE.findall(text):
-        for option, long, value in _OPTION.findall(re.split(r"\s#", line)[0]):
-            if long or option in _SHORT:
-                yield long or _SHORT[option], value
-
-
 def flags_of(words: Iterable[str]) -> dict[str, list[str]]:
     """The flags among words, each with the words that follow it."""
     flags: dict[str, list[str]] = {}
@@ -150,8 +137,8 @@ def flags_of(words: Iterable[str]) -> dict[str, list[str]]:
     for word in words:
         match = _FLAG.fullmatch(word)
         if match is None:
-            short = word[1:] in _SHORT and word.startswith("-")
-            values = flags.setdefault(f"--{_SHORT[word[1:]]}", []) if short else values
+            short = word[1:] in SHORT and word.startswith("-")
+            values = flags.setdefault(f"--{SHORT[word[1:]]}", []) if short else values
             if not short:
                 values.append(word)
             continue
