@@ -129,3 +129,54 @@ def test_capacities_of_experts_come_back_as_written():
     })  # fmt: skip
     launch = megatron(scenario)
     assert again(launch)["experts"] == to_mapping(scenario)["experts"]
+
+
+DEEPSPEED = f"deepspeed pretrain_gpt.py {RUN.partition('pretrain_gpt.py ')[2]} --deepspeed --num-gpus 8 --num-nodes 2"
+CONFIG = '{"train_batch_size": 64, "zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}'
+WRITTEN = f"C=$OUT/ds.json\nZ=2\ncat <<EOT > $C\n{CONFIG.replace('2', '$Z')}\nEOT\n{DEEPSPEED} --deepspeed_config=$C\n"
+
+
+def test_a_configuration_of_deepspeed_that_a_script_writes_counts():
+    values = read_megatron(WRITTEN, "train.sh").values
+    assert (values["sharding"], values["batch"]) == ("zero-2", 64)
+
+
+def test_a_configuration_of_deepspeed_beside_a_script_counts(tmp_path):
+    (tmp_path / "ds.json").write_text(CONFIG)
+    line = f"{DEEPSPEED} --deepspeed_config ds.json --zero-stage 1 --global-batch-size 64"
+    found = read_megatron(line, str(tmp_path / "train.sh"), is_file=True)
+    assert (found.values["sharding"], found.values["batch"]) == ("zero-2", 64)
+    assert found.unread == ("--zero-stage 1: 2 in --deepspeed-config ds.json, which counts",)
+
+
+@pytest.mark.parametrize(("text", "said"), [(None, "not found beside the script"), ("{", "not JSON")])
+def test_a_configuration_of_deepspeed_that_is_missing_is_said(tmp_path, text, said):
+    if text is not None:
+        (tmp_path / "ds.json").write_text(text)
+    found = read_megatron(f"{DEEPSPEED} --deepspeed_config ds.json", str(tmp_path / "train.sh"), is_file=True)
+    (line,) = found.unread
+    assert f"--deepspeed-config ds.json: {said}: its ZeRO stage" in line
+
+
+@from_table
+def test_variables_of_the_environment_count(variables, values, said):
+    found = read_megatron(f"export {variables}\n{RUN}", "train.sh")
+    assert {path: found.values.get(path) for path in values} == values
+    assert [line.partition(":")[0] for line in found.unmodelled] == said
+
+
+def test_variables_of_this_process_count_unless_the_script_sets_them():
+    script = (
+        f'PP=2\nPP=${{PP:-1}}\n[ "$SIZE" = big ] && E="--seq-length 4096"\n{RUN} $E --tensor-model-parallel-size $TP'
+    )
+    around = {"TP": "4", "SIZE": "big", "PP": "8", "HOME": "/root", "OTHER": "1"}
+    found = read_megatron(f"{script} --pipeline-model-parallel-size $PP --save $HOME/x", "train.sh", environment=around)
+    values = found.values
+    assert (values["parallel.tensor"], values["parallel.pipeline"], values["model.sequence"]) == (4, 2, 4096)
+    assert "environment: SIZE=big, TP=4: not set in the script" in found.assumed
+
+
+def test_secrets_of_this_process_are_not_told():
+    around = {"WANDB_API_KEY": "abc123", "HF_TOKEN": "def456"}
+    found = read_megatron(f"{RUN} --wandb-key $WANDB_API_KEY --hub $HF_TOKEN", "train.sh", environment=around)
+    assert not any("123" in line or "456" in line for lines in found[1:6] for line in lines)

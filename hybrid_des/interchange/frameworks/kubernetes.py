@@ -71,10 +71,11 @@ def _manifests(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
         documents = [*yaml.safe_load_all(text)]
     except (yaml.YAMLError, RecursionError, ValueError):
         return
-    for one in documents:
-        spec = _section(one, "spec") if isinstance(one, dict) else {}
-        if spec and any(True for _ in _pods(str(one.get("kind")), spec)):
-            yield one_line(str(one.get("kind")), LONGEST_SHOWN), spec
+    for document in documents:
+        kind = str(document.get("kind")) if isinstance(document, dict) else ""
+        spec = _section(document, "spec")
+        if spec and [*_pods(kind, spec)]:
+            yield one_line(kind, LONGEST_SHOWN), spec
 
 
 def _pods(kind: str, spec: Mapping[str, Any]) -> Iterator[Pods]:
@@ -99,8 +100,7 @@ def _pods(kind: str, spec: Mapping[str, Any]) -> Iterator[Pods]:
 def _of_template(role: str, replicas: int, around: object) -> Iterator[Pods]:
     containers = _list(_section(_section(around, "template"), "spec").get("containers"))
     with_gpus = [one for one in containers if Pods(role, replicas, one).gpus]
-    for one in (with_gpus or containers)[:1]:
-        yield Pods(role, replicas, one)
+    yield from (Pods(role, replicas, one) for one in (with_gpus or containers)[:1])
 
 
 def _script(container: Mapping[str, Any]) -> str:

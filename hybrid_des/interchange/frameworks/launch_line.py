@@ -22,6 +22,8 @@ from hybrid_des.interchange.frameworks.shell_script import Script, Started, read
 TYPING_ERROR = 0.85  # least similarity of a flag and one that is meant: a letter or two of ten
 WIDTH = 102  # columns of a written line, with its continuation
 _FLAG = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
+_LENT = re.compile(r"[\w.+-]{1,32}")  # a value that may state a size, a number or a choice
+_SECRET = re.compile(r"(?i)key|token|secret|pass")
 BARE = re.compile(r"\$(?:\{.+\}|\(.*\)|[A-Za-z_@*]\w*)", re.DOTALL)  # a variable or a command's output, nothing else
 _BUNDLE = re.compile(r"(?i)arg|opt|extra|flag|param|@|\*")  # names of variables that hold flags, not a value
 
@@ -74,6 +76,9 @@ class Read(NamedTuple):
         choices: the flags if a condition held that was not decided, each with the condition.
         notes: what was taken for given or left out, one line each.
         elsewhere: variables that get a value only under conditions, with these.
+        variables: those of the script and of the command itself that have one word.
+        documents: what the script writes to files, by their paths.
+        borrowed: variables of the environment of this process that were asked for.
     """
 
     flags: dict[str, list[str]]
@@ -82,6 +87,9 @@ class Read(NamedTuple):
     choices: tuple[tuple[str, dict[str, list[str]]], ...]
     notes: tuple[str, ...]
     elsewhere: Mapping[str, str]
+    variables: Mapping[str, str]
+    documents: Mapping[str, str]
+    borrowed: Mapping[str, str]
 
 
 def flags_in(text: str, name: str) -> dict[str, list[str]]:
@@ -93,7 +101,14 @@ def flags_in(text: str, name: str) -> dict[str, list[str]]:
     return launch_in(text, name).flags
 
 
-def launch_in(text: str, name: str, known: Collection[str] | None = None, *, is_file: bool = False) -> Read:
+def launch_in(
+    text: str,
+    name: str,
+    known: Collection[str] | None = None,
+    *,
+    is_file: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> Read:
     """What a line or script starts: of several commands, the last of those with the most flags that are known.
 
     Args:
@@ -101,12 +116,16 @@ def launch_in(text: str, name: str, known: Collection[str] | None = None, *, is_
         name: where it comes from, for errors.
         known: the flags of the framework; None: all are.
         is_file: whether `name` is a path, beside which sourced files are looked for.
+        environment: variables that count where a script does not set them; paths and secrets among them do not.
 
     Raises:
         UsageError: a quotation is not closed, or no flag is known.
     """
     job = kubernetes_job(text, name) or sbatch_job(text)
-    script = read_script(job.script, name, job.variables, is_file=is_file)
+    lent = {
+        key: value for key, value in (environment or {}).items() if _LENT.fullmatch(value) and not _SECRET.search(key)
+    }
+    script = read_script(job.script, name, job.variables, is_file=is_file, environment=lent)
     around = job.options.items()
     directives = {f"--{option}": [script.variables.text(value)] if value else [] for option, value in around}
     counted = [(one, _known(flags_of(one.words), known)) for one in script.started]
@@ -126,7 +145,11 @@ def launch_in(text: str, name: str, known: Collection[str] | None = None, *, is_
     ]
     if chosen is not None and chosen.condition:  # so are all of them
         choices += [(one.condition, directives | flags_of(one.words)) for one in candidates if one is not chosen]
-    return Read(flags, tuple(_apart(words)), _program(words), tuple(choices), (*notes, *script.notes), script.elsewhere)
+    own = chosen.environment if chosen is not None else {}
+    variables = {key: value for key, value in script.variables.values.items() if isinstance(value, str)} | {**own}
+    said = (*notes, *script.notes)
+    left = script.elsewhere, variables, script.documents, script.variables.borrowed
+    return Read(flags, tuple(_apart(words)), _program(words), tuple(choices), said, *left)
 
 
 def flags_of(words: Iterable[str]) -> dict[str, list[str]]:

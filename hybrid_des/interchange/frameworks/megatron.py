@@ -28,7 +28,10 @@ from hybrid_des.interchange.frameworks.launch_line import (
     torchrun,
     word,
 )
+from hybrid_des.interchange.frameworks.megatron_deepspeed import FLAG as DEEPSPEED_CONFIG
+from hybrid_des.interchange.frameworks.megatron_deepspeed import with_config
 from hybrid_des.interchange.frameworks.megatron_documents import document_values, unsaid_of_documents
+from hybrid_des.interchange.frameworks.megatron_environment import of_environment
 from hybrid_des.interchange.frameworks.megatron_flags import SWITCHES, is_idle, other_layers, split, without_equal
 from hybrid_des.interchange.frameworks.megatron_layout import DATA_FIRST, DATA_LAST, LAYOUT, order_of, uncounted
 from hybrid_des.interchange.frameworks.megatron_machine import machine
@@ -48,6 +51,7 @@ _LAUNCHERS = (
     "numactl",
 )  # fmt: skip
 _RUN = ("--mock-data", "--tokenizer-type NullTokenizer", "--train-iters 20", "--lr 1e-4")  # what any line needs
+_KERNELS = "--attention-backend"
 _FUSION, _META = "--no-gradient-accumulation-fusion", "--ckpt-format"
 
 
@@ -313,7 +317,14 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
     yield from unsaid_of_documents(scenario, values)
 
 
-def read_megatron(text: str, name: str, *, is_file: bool = False, overrides: Sequence[str] = ()) -> Imported:
+def read_megatron(
+    text: str,
+    name: str,
+    *,
+    is_file: bool = False,
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Imported:
     """A scenario's values from a launch line, or from a shell script that holds one.
 
     Args:
@@ -321,6 +332,7 @@ def read_megatron(text: str, name: str, *, is_file: bool = False, overrides: Seq
         name: where it comes from, for errors.
         is_file: whether `name` is the path of a script, beside which files that it sources are looked for.
         overrides: what is stated besides, such as "parallel.tensor=2"; it takes the place of flags.
+        environment: variables that count where the script does not set them.
 
     Raises:
         UsageError: a flag makes layers that are not known here, none of Megatron-LM is there, or GPUs are no multiple
@@ -328,13 +340,20 @@ def read_megatron(text: str, name: str, *, is_file: bool = False, overrides: Seq
     """
     if what := foreign(text, "launch line"):
         raise UsageError(f"{name}: {what}")
-    read = launch_in(text, name, _FLAGS, is_file=is_file)
+    read = launch_in(text, name, _FLAGS, is_file=is_file, environment=environment)
     if others := [*other_layers(read.flags)]:
         more = f" and {len(others) - 4} more" if len(others) > 4 else ""
         raise UsageError(f"{name}: {', '.join(others[:4])}{more}: other layers than those known here")
-    given = Given(with_stated(read.flags, overrides), name, read.elsewhere)
+    flags, configured = with_config(read, name, is_file=is_file)
+    given = Given(with_stated(flags, overrides), name, read.elsewhere)
+    given.pass_over(DEEPSPEED_CONFIG)
     values, assumed, unknown = _values(given)
-    asked = [*unknown, *_asked(values, read, given, overrides)]
+    around, wrong_around = of_environment(read.variables)
+    values |= {path: value for path, value in around.items() if path != "model.attention" or _KERNELS not in given}
+    if read.borrowed:
+        listed = ", ".join(f"{key}={value}" for key, value in read.borrowed.items())
+        assumed.append(f"environment: {listed}: not set in the script")
+    asked = [*unknown, *configured, *_asked(values, read, given, overrides)]
     unread = given.unread
     idle = [flag for flag in unread if is_idle(flag, given.flags[flag], values)]
     lacks = without_equal(given, [flag for flag in unread if flag not in idle])
@@ -348,7 +367,7 @@ def read_megatron(text: str, name: str, *, is_file: bool = False, overrides: Seq
     unread_lines = (*asked, *_program(read), *read.notes, *wrong, *minor)
     readable = {flag: words for flag, words in given.flags.items() if flag not in given.aside}
     refused = tuple(refusals(Line(readable, ranks)))
-    unmodelled = tuple(f"{given.shown(flag)}: {what}" for flag, what in lacks.items())
+    unmodelled = (*(f"{given.shown(flag)}: {what}" for flag, what in lacks.items()), *wrong_around)
     shown_idle = tuple(map(given.shown, idle))
     return Imported(merged, tuple(assumed), unread_lines, shown_idle, refused, unmodelled, len(minor))
 

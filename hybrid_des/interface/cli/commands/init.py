@@ -176,5 +176,5 @@ def _read(args: argparse.Namespace) -> tuple[str, Imported]:
     name = args.name or (folder if file.name == "config.json" and folder else file.stem)
     text = read_text(file, expected)
     return name, read_hugging_face(text, str(file)) if args.config is not None else read_megatron(
-        text, str(file), is_file=True, overrides=args.set
+        text, str(file), is_file=True, overrides=args.set, environment=os.environ
     )
