@@ -176,6 +176,18 @@ def test_variables_of_this_process_count_unless_the_script_sets_them():
     assert "environment: SIZE=big, TP=4: not set in the script" in found.assumed
 
 
+def test_gpus_of_the_environment_count_without_flags():
+    script = f"NNODES=2 NPROC_PER_NODE=4 megatron sft {RUN.partition('pretrain_gpt.py ')[2]}"
+    values = read_megatron(script, "train.sh").values
+    assert (values["cluster.nodes"], values["cluster.gpus_per_node"], values["parallel.data"]) == (2, 4, 8)
+    assert read_megatron(f"export NNODES=9 NPROC_PER_NODE=4\n{RUN}", "train.sh").values["parallel.data"] == 16
+
+
+def test_gpus_of_slime_are_those_of_its_actors():
+    line = f"python3 train.py --actor-num-nodes 2 --actor-num-gpus-per-node 4 {RUN.partition('pretrain_gpt.py ')[2]}"
+    assert read_megatron(line, "train.sh").values["parallel.data"] == 8
+
+
 def test_secrets_of_this_process_are_not_told():
     around = {"WANDB_API_KEY": "abc123", "HF_TOKEN": "def456"}
     found = read_megatron(f"{RUN} --wandb-key $WANDB_API_KEY --hub $HF_TOKEN", "train.sh", environment=around)

@@ -88,6 +88,13 @@ def test_conditions_on_what_is_not_set_are_said():
     assert 'line 1: [ "$FP8" = 1 ]: $FP8 not set in the script, taken as unset; left out: ARGS=--fp8' in said(script)
 
 
+def test_arguments_beyond_nine_are_not_the_first():
+    """`$13` is `$1` with a 3: a size that is not known was 3, and more than 1."""
+    script = f'TP=${{13}}\nif [ $TP -gt 1 ]; then E="--sequence-parallel"; fi\n{RUN} {TENSOR} $TP $E\n'
+    assert read(script).values["parallel.sequence"] == UNKNOWN
+    assert f"{TENSOR}: ${{13}} has no value in the script" in said(script)
+
+
 def test_comments_end_before_lines_are_joined():
     script = f"""\
 #   --some-old-flag \\

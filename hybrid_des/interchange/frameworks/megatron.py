@@ -31,10 +31,10 @@ from hybrid_des.interchange.frameworks.launch_line import (
 from hybrid_des.interchange.frameworks.megatron_deepspeed import FLAG as DEEPSPEED_CONFIG
 from hybrid_des.interchange.frameworks.megatron_deepspeed import with_config
 from hybrid_des.interchange.frameworks.megatron_documents import document_values, unsaid_of_documents
-from hybrid_des.interchange.frameworks.megatron_environment import of_environment
+from hybrid_des.interchange.frameworks.megatron_environment import machine_of, of_environment
 from hybrid_des.interchange.frameworks.megatron_flags import SWITCHES, is_idle, other_layers, split, without_equal
 from hybrid_des.interchange.frameworks.megatron_layout import DATA_FIRST, DATA_LAST, LAYOUT, order_of, uncounted
-from hybrid_des.interchange.frameworks.megatron_machine import machine
+from hybrid_des.interchange.frameworks.megatron_machine import machine, set_aside_if_no_multiple
 from hybrid_des.interchange.frameworks.megatron_model import MODEL
 from hybrid_des.interchange.frameworks.megatron_precision import other_recipe, read_precision, write_precision
 from hybrid_des.interchange.frameworks.megatron_refusals import Line, refusals
@@ -335,8 +335,7 @@ def read_megatron(
         environment: variables that count where the script does not set them.
 
     Raises:
-        UsageError: a flag makes layers that are not known here, none of Megatron-LM is there, or GPUs are no multiple
-            of a replica's ranks; the message names it.
+        UsageError: a flag makes layers that are not known here, or none of Megatron-LM is there; the message names it.
     """
     if what := foreign(text, "launch line"):
         raise UsageError(f"{name}: {what}")
@@ -345,31 +344,61 @@ def read_megatron(
         more = f" and {len(others) - 4} more" if len(others) > 4 else ""
         raise UsageError(f"{name}: {', '.join(others[:4])}{more}: other layers than those known here")
     flags, configured = with_config(read, name, is_file=is_file)
-    given = Given(with_stated(flags, overrides), name, read.elsewhere)
+    given = Given(with_stated(machine_of(read.variables) | flags, overrides), name, read.elsewhere)
     given.pass_over(DEEPSPEED_CONFIG)
     values, assumed, unknown = _values(given)
     around, wrong_around = of_environment(read.variables)
-    values |= {path: value for path, value in around.items() if path != "model.attention" or _KERNELS not in given}
+    if _KERNELS in given:
+        around.pop("model.attention", None)
+    if "model.attention" in around:
+        assumed = [line for line in assumed if not line.startswith("model.attention")]
+    values |= around
     if read.borrowed:
         listed = ", ".join(f"{key}={value}" for key, value in read.borrowed.items())
         assumed.append(f"environment: {listed}: not set in the script")
-    asked = [*unknown, *configured, *_asked(values, read, given, overrides)]
+    asked = (*unknown, *configured, *_asked(values, read, given, overrides))
+    imported = _imported(given, read, values, asked)
+    unmodelled = (*imported.unmodelled, *(f"{setting}: {text}" for setting, text in wrong_around.items()))
+    return imported._replace(assumed=tuple(assumed), unmodelled=_joined(unmodelled))
+
+
+def _imported(given: Given, read: Read, values: dict[str, Any], asked: Sequence[str]) -> Imported:
+    """The values, with a published model by name, and the flags that rules did not read.
+
+    Args:
+        given: the flags, read by all rules.
+        read: what is started.
+        values: those of the flags, by path.
+        asked: what is to be stated, or was not decided.
+    """
     unread = given.unread
     idle = [flag for flag in unread if is_idle(flag, given.flags[flag], values)]
     lacks = without_equal(given, [flag for flag in unread if flag not in idle])
-    sizes = {path.partition(".")[2]: values.pop(path) for path in [*values] if path.startswith("model.")}
-    merged = {**by_path(_model(sizes, given)), **values}
-    wrong = [f"{given.shown(flag)}{given.meant(flag)}" for flag in unread if flag not in idle and flag not in lacks]
-    wrong, minor = split(wrong)
+    left = [flag for flag in unread if flag not in idle and flag not in lacks]
+    wrong, minor = split([f"{given.shown(flag)}{given.meant(flag)}" for flag in left])
     wrong += [f"{word}: has no value in the script; flags in it are missing" for word in _unset(given, read)]
     gpus = given.tried(machine)
     ranks = gpus.nodes * gpus.per_node if gpus.nodes and gpus.per_node else None
-    unread_lines = (*asked, *_program(read), *read.notes, *wrong, *minor)
     readable = {flag: words for flag, words in given.flags.items() if flag not in given.aside}
-    refused = tuple(refusals(Line(readable, ranks)))
-    unmodelled = (*(f"{given.shown(flag)}: {what}" for flag, what in lacks.items()), *wrong_around)
-    shown_idle = tuple(map(given.shown, idle))
-    return Imported(merged, tuple(assumed), unread_lines, shown_idle, refused, unmodelled, len(minor))
+    sizes = {path.partition(".")[2]: values.pop(path) for path in [*values] if path.startswith("model.")}
+    return Imported(
+        values={**by_path(_model(sizes, given)), **values},
+        assumed=(),
+        unread=(*asked, *_program(read), *read.notes, *wrong, *minor),
+        idle=tuple(map(given.shown, idle)),
+        refused=tuple(refusals(Line(readable, ranks))),
+        unmodelled=tuple(f"{given.shown(flag)}: {text}" for flag, text in lacks.items()),
+        minor=len(minor),
+    )
+
+
+def _joined(lines: Iterable[str]) -> tuple[str, ...]:
+    """Lines that say the same of several settings, as one."""
+    names: dict[str, list[str]] = {}
+    for line in lines:
+        name, _, text = line.partition(": ")
+        names.setdefault(text, []).append(name)
+    return tuple(f"{', '.join(settings)}: {text}" for text, settings in names.items())
 
 
 def _values(given: Given) -> tuple[dict[str, Any], list[str], list[str]]:
@@ -377,7 +406,8 @@ def _values(given: Given) -> tuple[dict[str, Any], list[str], list[str]]:
     values: dict[str, Any] = {}
     for rule in RULES:
         values |= given.tried(rule.read)
-    gpus = given.tried(machine)
+    axes = {axis: values[f"parallel.{axis}"] for axis in ("tensor", "pipeline", "context")}
+    gpus = set_aside_if_no_multiple(given, given.tried(machine), axes)
     values |= {"cluster.nodes": gpus.nodes, "cluster.gpus_per_node": gpus.per_node}
     unknown = [*mark_unknown(values, given)]
     assumed = [*gpus.said, *_sizes(given, values), *uncounted(given)]
@@ -475,7 +505,7 @@ def _sizes(given: Given, values: dict[str, Any]) -> Iterator[str]:
         values[f"parallel.{axis}"] = values[f"parallel.{axis}"] or 1
     if values["parallel.context"] == 1:
         values["parallel.context_method"] = None
-    yield from _replicas(given, values)
+    yield from _replicas(values)
     if values["schedule.microbatch_size"] is None:
         values["schedule.microbatch_size"] = 1
         yield "schedule.microbatch_size: 1: there is no --micro-batch-size"
@@ -486,7 +516,7 @@ def _sizes(given: Given, values: dict[str, Any]) -> Iterator[str]:
     yield "cluster.gpu: a launch line does not name it"
 
 
-def _replicas(given: Given, values: dict[str, Any]) -> Iterator[str]:
+def _replicas(values: dict[str, Any]) -> Iterator[str]:
     """Nodes, GPUs per node, and what these leave for replicas; `UNKNOWN` with any of them."""
     axes = {axis: values[f"parallel.{axis}"] for axis in ("tensor", "pipeline", "context")}
     nodes, per_node = values["cluster.nodes"], values["cluster.gpus_per_node"]
@@ -496,9 +526,6 @@ def _replicas(given: Given, values: dict[str, Any]) -> Iterator[str]:
         values["parallel.data"], per_node = 1, per_node or 8
         nodes = -(-math.prod(axes.values()) // per_node)
         yield "parallel.data: 1: --nnodes and --nproc-per-node, which give the number of replicas, are not both there"
-    elif nodes * per_node % math.prod(axes.values()):
-        shape = " × ".join(f"{axis} {ranks}" for axis, ranks in axes.items())
-        raise given.error("--nnodes", f"{nodes} × {per_node} GPUs are no multiple of {shape}")
     else:
         values["parallel.data"] = nodes * per_node // math.prod(axes.values())
     values["cluster.nodes"], values["cluster.gpus_per_node"] = nodes, per_node

@@ -6,15 +6,16 @@ a node has, `--ntasks-per-node` and `--ntasks` how many processes SLURM starts (
 node, where that starts the others. Numbers that do not agree are named, with the one that counts.
 """
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from hybrid_des.interchange.frameworks.batch_job import gpus_in
 from hybrid_des.interchange.frameworks.launch_line import Given
 
-_NODES = ("--nnodes", "--nodes", "--num-nodes", "--num-machines", "--replicas")
-_STARTED = ("--nproc-per-node", "--num-gpus", "--npernode", "--nproc-per-pod")
+_NODES = ("--nnodes", "--nodes", "--num-nodes", "--num-machines", "--actor-num-nodes", "--replicas")
+_STARTED = ("--nproc-per-node", "--num-gpus", "--npernode", "--actor-num-gpus-per-node", "--nproc-per-pod")
 _HELD = ("--gres", "--gpus-per-node", "--gpus-per-pod")
 _ALL = ("gpu", "auto", "cuda")
 
@@ -25,6 +26,19 @@ class Machine(NamedTuple):
     nodes: int | None
     per_node: int | None
     said: tuple[str, ...] = ()
+
+
+def set_aside_if_no_multiple(given: Given, gpus: Machine, axes: Mapping[str, int | None]) -> Machine:
+    """The GPUs without a number of nodes that the ranks of a replica do not divide, whose flag is set aside."""
+    ranks = math.prod(size or 1 for size in axes.values())
+    if gpus.nodes is None or gpus.per_node is None or gpus.nodes * gpus.per_node % ranks == 0:
+        return gpus
+    shape = " × ".join(f"{axis} {size or 1}" for axis, size in axes.items())
+    message = f"{gpus.nodes} × {gpus.per_node} GPUs are no multiple of {shape}"
+    for flag in _NODES:
+        if flag in given.flags or flag == _NODES[0]:
+            given.aside.setdefault(flag, message)
+    return gpus._replace(nodes=None)
 
 
 class _Slurm(NamedTuple):

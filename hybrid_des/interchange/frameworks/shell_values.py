@@ -191,7 +191,8 @@ class Variables:
 
     def _parameter(self, body: str, depth: int, *, quoted: bool) -> list[Piece]:
         """The value of `${…}`; the text itself where it has none."""
-        asis = [Piece(shown(f"${{{body}}}" if not re.fullmatch(r"\w+|[@*#?$!-]", body) else f"${body}"))]
+        whole = re.fullmatch(r"[A-Za-z_]\w*|\d|[@*#?$!-]", body)  # $13 is $1 and a 3
+        asis = [Piece(shown(f"${body}" if whole else f"${{{body}}}"))]
         if body.startswith("#") and (match := re.fullmatch(r"#(\w+)(\[[@*]\])?", body)):
             value = self.find(match[1])
             return asis if value is None else [Piece(str(len(value)))]
