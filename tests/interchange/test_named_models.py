@@ -41,7 +41,7 @@ def test_a_configuration_and_a_launch_are_one_job(run, config, tmp_path, monkeyp
     assert (code, out) == (0, "mine.yaml: run it with hybrid-des mine.yaml\n"), err
     scenario = load("mine.yaml")
     options = scenario.model.options
-    assert (options.layers, options.ffn, options.kv_heads, options.vocab) == (4, 96, 4, 128)
+    assert (options.layers, options.ffn, options.kv_heads, options.vocab) == (4, 96, 4, 512)
     assert (options.norm, options.positions, options.tied, options.mlp) == ("rms", "rotary", False, "swiglu")
     assert options.sequence == 512
     assert "written: megatron" in Path("mine.yaml").read_text()
@@ -51,10 +51,15 @@ def test_a_configuration_and_a_launch_are_one_job(run, config, tmp_path, monkeyp
 
 @pytest.mark.parametrize("model", TRANSFORMERS)
 def test_a_published_model_keeps_its_name(model):
-    values = read(model, LINE).values
-    assert {path: value for path, value in values.items() if path.startswith("model")} == {
-        "model.base": model, "model.written": "megatron",
+    imported = read(model, LINE)
+    vocabulary = expanded({"base": model})["vocab"]
+    padded = -(-vocabulary // (128 * 4)) * 128 * 4  # Megatron-LM's --make-vocab-size-divisible-by, on 4 tensor ranks
+    wider = {"model.vocab": padded} if padded > vocabulary else {}
+    assert {path: value for path, value in imported.values.items() if path.startswith("model")} == {
+        "model.base": model, **wider, "model.written": "megatron",
     }  # fmt: skip
+    said = f"model.vocab: {padded}: padded for tensor ranks; {model} has {vocabulary}"
+    assert (said in imported.assumed) is bool(wider)
 
 
 def test_a_published_model_needs_no_launch(run, tmp_path):
@@ -70,7 +75,7 @@ def test_sizes_that_the_launch_states_count():
     model = {path: value for path, value in imported.values.items() if path.startswith("model")}
     assert model == {
         "model.base": "llama3.1-8b", "model.layers": 8, "model.norm": "layer", "model.sequence": 4096,
-        "model.written": "megatron",
+        "model.vocab": 128512, "model.written": "megatron",
     }  # fmt: skip
     assert "model.layers: 8: as the launch says; llama3.1-8b has 32" in imported.assumed
     assert "model.norm: layer: as the launch says; llama3.1-8b has rms" in imported.assumed

@@ -1,7 +1,7 @@
 """A launch line: environment, program, flags; written as shell, read from a line or a script, and rules for both.
 
-A script is read, not run: the flags are those of the command that it starts (`shell_script`). What SLURM sets has the
-values of the `#SBATCH` lines (slurm.schedmd.com/sbatch.html, output environment variables).
+A script is read, not run: the flags are those of the command that it starts (`shell_script`). What a batch system sets
+and reserves is that of the `#SBATCH` lines or of the manifest around it (`batch_job`).
 
 A rule is one setting as flags, in both directions: it writes the flags of a scenario's values, which are a mapping from
 paths such as "parallel.tensor" to plain values, and reads values from the flags of a launch line. Flags that state the
@@ -12,23 +12,20 @@ import difflib
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line, unknown
+from hybrid_des.interchange.frameworks.batch_job import SHORT, sbatch_job
+from hybrid_des.interchange.frameworks.kubernetes import kubernetes_job
 from hybrid_des.interchange.frameworks.shell_script import Script, Started, read_script
 
 TYPING_ERROR = 0.85  # least similarity of a flag and one that is meant: a letter or two of ten
 WIDTH = 102  # columns of a written line, with its continuation
 _FLAG = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
-_DIRECTIVE = re.compile(r"(?m)^\s*#SBATCH[ \t]+(.*)$")
-_OPTION = re.compile(r"(?:^|(?<=\s))-(?:([A-Za-z])|-([A-Za-z][\w-]*))(?:[=\s]*([^\s=-]\S*))?")
+_LENT = re.compile(r"[\w.+-]{1,32}")  # a value that may state a size, a number or a choice
+_SECRET = re.compile(r"(?i)key|token|secret|pass")
 BARE = re.compile(r"\$(?:\{.+\}|\(.*\)|[A-Za-z_@*]\w*)", re.DOTALL)  # a variable or a command's output, nothing else
 _BUNDLE = re.compile(r"(?i)arg|opt|extra|flag|param|@|\*")  # names of variables that hold flags, not a value
-_SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus", "np": "ntasks"}  # options of sbatch, srun and mpirun
-_SLURM = {  # option of sbatch → variables that have its value
-    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
-    "gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), "ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
-}  # fmt: skip
 
 
 class Launch(NamedTuple):
@@ -79,6 +76,9 @@ class Read(NamedTuple):
         choices: the flags if a condition held that was not decided, each with the condition.
         notes: what was taken for given or left out, one line each.
         elsewhere: variables that get a value only under conditions, with these.
+        variables: those of the script and of the command itself that have one word.
+        documents: what the script writes to files, by their paths.
+        borrowed: variables of the environment of this process that were asked for.
     """
 
     flags: dict[str, list[str]]
@@ -87,6 +87,9 @@ class Read(NamedTuple):
     choices: tuple[tuple[str, dict[str, list[str]]], ...]
     notes: tuple[str, ...]
     elsewhere: Mapping[str, str]
+    variables: Mapping[str, str]
+    documents: Mapping[str, str]
+    borrowed: Mapping[str, str]
 
 
 def flags_in(text: str, name: str) -> dict[str, list[str]]:
@@ -98,7 +101,14 @@ def flags_in(text: str, name: str) -> dict[str, list[str]]:
     return launch_in(text, name).flags
 
 
-def launch_in(text: str, name: str, known: Collection[str] | None = None, *, is_file: bool = False) -> Read:
+def launch_in(
+    text: str,
+    name: str,
+    known: Collection[str] | None = None,
+    *,
+    is_file: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> Read:
     """What a line or script starts: of several commands, the last of those with the most flags that are known.
 
     Args:
@@ -106,18 +116,22 @@ def launch_in(text: str, name: str, known: Collection[str] | None = None, *, is_
         name: where it comes from, for errors.
         known: the flags of the framework; None: all are.
         is_file: whether `name` is a path, beside which sourced files are looked for.
+        environment: variables that count where a script does not set them; paths and secrets among them do not.
 
     Raises:
         UsageError: a quotation is not closed, or no flag is known.
     """
-    options = dict(_directives(text))
-    set_before = {one: value for option, value in options.items() for one in _SLURM.get(option, ())}
-    script = read_script(text, name, set_before, is_file=is_file)
-    directives = {f"--{option}": [script.variables.text(value)] if value else [] for option, value in options.items()}
+    job = kubernetes_job(text, name) or sbatch_job(text)
+    lent = {
+        key: value for key, value in (environment or {}).items() if _LENT.fullmatch(value) and not _SECRET.search(key)
+    }
+    script = read_script(job.script, name, job.variables, is_file=is_file, environment=lent)
+    around = job.options.items()
+    directives = {f"--{option}": [script.variables.text(value)] if value else [] for option, value in around}
     counted = [(one, _known(flags_of(one.words), known)) for one in script.started]
     candidates = [one for one, count in counted if count and 2 * count >= max(count for _, count in counted)]
     chosen = next((one for one in reversed(candidates) if not one.condition), candidates[-1] if candidates else None)
-    notes = [*_said(script, candidates, chosen)]
+    notes = [*job.notes, *_said(script, candidates, chosen)]
     words = chosen.words if chosen is not None else _unstarted(script, known)
     if known is not None and not _known(flags_of(words), known):
         raise UsageError(f"{name}: {_without(script)}")
@@ -131,30 +145,27 @@ def launch_in(text: str, name: str, known: Collection[str] | None = None, *, is_
     ]
     if chosen is not None and chosen.condition:  # so are all of them
         choices += [(one.condition, directives | flags_of(one.words)) for one in candidates if one is not chosen]
-    return Read(flags, tuple(_apart(words)), _program(words), tuple(choices), (*notes, *script.notes), script.elsewhere)
+    own = chosen.environment if chosen is not None else {}
+    variables = {key: value for key, value in script.variables.values.items() if isinstance(value, str)} | {**own}
+    said = (*notes, *script.notes)
+    left = script.elsewhere, variables, script.documents, script.variables.borrowed
+    return Read(flags, tuple(_apart(words)), _program(words), tuple(choices), said, *left)
 
 
-def read_words(words: Sequence[str], notes: Sequence[str]) -> Read:
+def read_words(words: Sequence[str], notes: Sequence[str], variables: Mapping[str, str]) -> Read:
     """What a command starts, all of whose words are known.
 
     Args:
         words: the command and its arguments.
         notes: what was left out before, as in `Read`.
+        variables: those with which it is started.
     """
-    return Read(flags_of(words), tuple(_apart(words)), _program(words), (), tuple(notes), {})
+    return Read(flags_of(words), tuple(_apart(words)), _program(words), (), tuple(notes), {}, variables, {}, {})
 
 
 def count_known(words: Sequence[str], known: Collection[str]) -> int:
     """The number of flags among words that a framework has."""
     return _known(flags_of(words), known)
-
-
-def _directives(text: str) -> Iterator[tuple[str, str]]:
-    """Options of `#SBATCH` lines, with their long names where they have both."""
-    for line in _DIRECTIVE.findall(text):
-        for option, long, value in _OPTION.findall(re.split(r"\s#", line)[0]):
-            if long or option in _SHORT:
-                yield long or _SHORT[option], value
 
 
 def flags_of(words: Iterable[str]) -> dict[str, list[str]]:
@@ -165,8 +176,8 @@ def flags_of(words: Iterable[str]) -> dict[str, list[str]]:
     for word in words:
         match = _FLAG.fullmatch(word)
         if match is None:
-            short = word[1:] in _SHORT and word.startswith("-")
-            values = flags.setdefault(f"--{_SHORT[word[1:]]}", []) if short else values
+            short = word[1:] in SHORT and word.startswith("-")
+            values = flags.setdefault(f"--{SHORT[word[1:]]}", []) if short else values
             if not short:
                 values.append(word)
             continue
@@ -234,8 +245,24 @@ def is_off(words: Sequence[str]) -> bool:
     return len(words) == 1 and words[0].lower() == "false"
 
 
+Found = TypeVar("Found")
+
+
+class Unreadable(UsageError):
+    """The value of a flag that cannot be read."""
+
+    def __init__(self, message: str, flag: str, why: str) -> None:
+        super().__init__(message)
+        self.flag, self.why = flag, why
+
+
 class Given:
-    """The flags of a launch line, of which those that were read are remembered."""
+    """The flags of a launch line, of which those that were read are remembered.
+
+    Attributes:
+        aside: flags whose value cannot be read, each with the reason; they count as read, and as not given.
+        unmodelled: flags without an equal here, each with what is wrong in the figures.
+    """
 
     def __init__(
         self, flags: Mapping[str, Sequence[str]], name: str, elsewhere: Mapping[str, str] | None = None
@@ -245,10 +272,22 @@ class Given:
         self._elsewhere = elsewhere or {}
         self._read: set[str] = set()
         self._valued: set[str] = set()  # of these, those that have a value
+        self.aside: dict[str, str] = {}
+        self.unmodelled: dict[str, str] = {}
 
     def __contains__(self, flag: str) -> bool:
         self._read.add(flag)
-        return flag in self.flags and not is_off(self.flags[flag])
+        return flag in self.flags and flag not in self.aside and not is_off(self.flags[flag])
+
+    def tried(self, read: "Callable[[Given], Found]") -> "Found":
+        """What a rule reads, without the flags whose values it cannot read; these are set aside."""
+        while True:
+            try:
+                return read(self)
+            except Unreadable as error:
+                if error.flag not in self.flags or error.flag in self.aside:
+                    raise
+                self.aside[error.flag] = error.why
 
     @property
     def read(self) -> frozenset[str]:
@@ -268,7 +307,7 @@ class Given:
         """The word that follows a flag; None without the flag.
 
         Raises:
-            UsageError: there is none, or it is a variable that the script does not set.
+            Unreadable: there is none, or it is a variable that the script does not set.
         """
         self._valued.add(flag)
         if flag not in self:
@@ -280,29 +319,31 @@ class Given:
             shown = one_line(word, LONGEST_SHOWN)
             where = self._elsewhere.get(word.strip("${}"), "")
             only = f", but under {where}" if where else ""
-            raise self.error(
-                flag, f"{shown} has no value in the script{only}; write it there, or give the line of flags"
-            )
+            raise self.error(flag, f"{shown} has no value in the script{only}")
         return word
 
-    def number(self, *flags: str) -> int | None:
+    def number(self, *flags: str, least: int = 1) -> int | None:
         """The whole number after the first of these flags that is given; None without any.
 
+        Args:
+            flags: with one meaning.
+            least: the least number that they may have.
+
         Raises:
-            UsageError: it is no number from 1.
+            Unreadable: it is no number, or a lower one.
         """
         given = [flag for flag in flags if flag in self]  # reads the others too, which say the same
         for flag in given[:1]:
             word = self.text(flag)
             if word is not None:
-                if not re.fullmatch(r"[0-9]{1,15}", word) or not int(word):
+                if not re.fullmatch(r"[0-9]{1,15}", word) or int(word) < least:
                     raise self.error(flag, f'expected a whole number, found "{one_line(word, LONGEST_SHOWN)}"')
                 return int(word)
         return None
 
-    def error(self, flag: str, message: str) -> UsageError:
-        """An error at a flag."""
-        return UsageError(f"{self.name}: {flag}: {message}")
+    def error(self, flag: str, message: str) -> Unreadable:
+        """An error at the value of a flag."""
+        return Unreadable(f"{self.name}: {flag}: {message}", flag, message)
 
     @property
     def unread(self) -> list[str]:
@@ -351,7 +392,7 @@ class Rule(NamedTuple):
         return Rule(lambda values: self.write(values) if holds(values) else (), self.read)
 
 
-def number(flag: str, path: str, default: int | None = None) -> Rule:
+def number(flag: str, path: str, default: int | None = None, *, least: int = 1) -> Rule:
     """A whole number after a flag."""
 
     def write(values: Values) -> Iterable[str]:
@@ -359,7 +400,7 @@ def number(flag: str, path: str, default: int | None = None) -> Rule:
         return () if value is None or value == default else (f"{flag} {value}",)
 
     def read(given: Given) -> Values:
-        value = given.number(flag)
+        value = given.number(flag, least=least)
         return {path: default if value is None else value}
 
     return Rule(write, read)

@@ -8,6 +8,7 @@ otherwise need 1. The number of replicas is that of GPUs (--nnodes, --nproc-per-
 ranks.
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -25,25 +26,32 @@ from hybrid_des.interchange.frameworks.launch_line import (
     flags_in,
     launch_in,
     torchrun,
+    word,
 )
+from hybrid_des.interchange.frameworks.megatron_deepspeed import FLAG as DEEPSPEED_CONFIG
+from hybrid_des.interchange.frameworks.megatron_deepspeed import with_config
 from hybrid_des.interchange.frameworks.megatron_documents import document_values, unsaid_of_documents
-from hybrid_des.interchange.frameworks.megatron_flags import SWITCHES, is_idle, other_layers
+from hybrid_des.interchange.frameworks.megatron_environment import machine_of, of_environment
+from hybrid_des.interchange.frameworks.megatron_flags import SWITCHES, is_idle, other_layers, split, without_equal
 from hybrid_des.interchange.frameworks.megatron_layout import DATA_FIRST, DATA_LAST, LAYOUT, order_of, uncounted
-from hybrid_des.interchange.frameworks.megatron_machine import machine
+from hybrid_des.interchange.frameworks.megatron_machine import machine, set_aside_if_no_multiple
 from hybrid_des.interchange.frameworks.megatron_model import MODEL
 from hybrid_des.interchange.frameworks.megatron_precision import other_recipe, read_precision, write_precision
 from hybrid_des.interchange.frameworks.megatron_refusals import Line, refusals
+from hybrid_des.interchange.frameworks.megatron_unknown import mark_unknown, not_following, with_stated
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported, by_path, published_model, values_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.workload.models.layer import MODULES, OPS
 
+ADAM = 12  # bytes of state per parameter: a copy of the weights and two moments of 32 bits
 TENSOR_OVERLAP = 0.7  # share that --tp-comm-overlap is taken to hide, as in the shipped scenarios of published runs
 _LAUNCHERS = (
     "torchrun", "python", "python3", "deepspeed", "accelerate", "srun", "mpirun", "mpiexec", "exec", "env", "bash",
     "numactl",
 )  # fmt: skip
 _RUN = ("--mock-data", "--tokenizer-type NullTokenizer", "--train-iters 20", "--lr 1e-4")  # what any line needs
+_KERNELS = "--attention-backend"
 _FUSION, _META = "--no-gradient-accumulation-fusion", "--ckpt-format"
 
 
@@ -57,30 +65,49 @@ def _write_recompute(values: Values) -> Iterable[str]:
     return {"full": (full,), "selective": selective}.get(str(values["recompute"]), ())
 
 
+_CHECKPOINTS = ("--checkpoint-activations", "--deepspeed-activation-checkpointing")  # of older releases: all of a layer
+
+
 def _read_recompute(given: Given) -> Values:
     granularity = given.text("--recompute-granularity")
-    method, layers = given.text("--recompute-method"), given.number("--recompute-num-layers")
     if "--recompute-activations" in given and granularity is None:
         granularity = "selective"
-    if granularity == "full" and method == "block" and layers:
-        return {
-            "recompute": granularity,
-            "recompute_layers": None if layers == given.number("--num-layers") else layers,
-        }
-    if granularity == "full" and (layers or 1) > 1:
-        message = f"{layers} of {method}; expected every layer by itself (uniform, 1), or a block of them"
-        raise given.error("--recompute-num-layers", message)
+    if [flag for flag in (*_CHECKPOINTS, "--activations-checkpoint-method") if flag in given]:
+        granularity = "full"
+        given.words("--checkpoint-num-layers")
+    if granularity == "full":
+        return {"recompute": "full", "recompute_layers": _recomputed_layers(given)}
+    given.words("--recompute-num-layers")
+    given.words("--recompute-method")
     modules = given.words("--recompute-modules")
-    if granularity == "selective" and modules and set(modules) <= set(MODULES) and set(modules) != {"core_attn"}:
-        return {"recompute": list(modules)}
-    if modules and set(modules) != {"core_attn"}:
-        expected = f"expected selective recomputation of {', '.join(MODULES)}"
-        raise given.error("--recompute-modules", f"{expected}, found {' '.join(modules)}")
-    if granularity not in (None, "full", "selective"):
+    if granularity not in (None, "selective"):
         raise given.error("--recompute-granularity", f"expected full or selective, found {granularity}")
-    return {"recompute": granularity or "none"}
+    if granularity is None or not {*modules} - {"core_attn"}:
+        return {"recompute": granularity or "none"}
+    if any(name.startswith("$") for name in modules):
+        raise given.error("--recompute-modules", f"{' '.join(modules)} has no value in the script")
+    if others := [name for name in modules if name not in MODULES]:
+        given.unmodelled["--recompute-modules"] = (
+            f"{', '.join(others)} is kept here, not computed again: too much memory, and too quick a backward"
+        )
+    return {"recompute": [name for name in modules if name in MODULES] or "none"}
 
 
+def _recomputed_layers(given: Given) -> int | None:
+    """Layers of each stage that are computed again, if not all."""
+    method = given.text("--recompute-method") or given.text("--activations-checkpoint-method")
+    flag = next((one for one in _COUNTS if one in given), _COUNTS[0])
+    layers = given.number(flag, least=0)
+    if method == "block" and layers:
+        return None if layers == given.number("--num-layers") else layers
+    if (layers or 1) > 1:
+        given.unmodelled[flag] = (
+            f"every layer keeps its own input here, not each {layers}th, with {layers} whole in a backward"
+        )
+    return None
+
+
+_COUNTS = ("--recompute-num-layers", "--activations-checkpoint-num-layers", "--checkpoint-num-layers")
 _STRATEGIES = {"no_shard": "none", "optim": "zero-1", "optim_grads": "zero-2", "optim_grads_params": "zero-3"}
 _FSDP = f"--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads {_FUSION} --ckpt-format fsdp_dtensor"
 
@@ -112,6 +139,9 @@ def _read_sharding(given: Given) -> Values:
             raise given.error("--data-parallel-sharding-strategy", f"expected one of {', '.join(_STRATEGIES)}")
         sharding = _STRATEGIES[strategy or "no_shard"]
     sharding = "zero-3" if "--use-torch-fsdp2" in given else sharding
+    stage = given.number("--zero-stage", least=0)  # of Megatron-DeepSpeed
+    if "--deepspeed" in given:
+        return {"sharding": f"zero-{stage}" if stage else "none", "gradients.pad": None, "gradients.fused": None}
     pad = True if sharding == "zero-1" else None  # as its optimizer does
     fused = False if separately and sharding in ("none", "zero-1") else None  # the others assert it
     return {"sharding": sharding, "gradients.pad": pad, "gradients.fused": fused}
@@ -141,6 +171,7 @@ def _read_overlap(given: Given) -> Values:
 
 def _read_codec(given: Given) -> Values:
     half, full = "--grad-reduce-in-bf16" in given, "--accumulate-allreduce-grads-in-fp32" in given
+    half = half or (_PRECISION_AWARE in given and given.text("--main-grads-dtype") == "bf16")  # as validate_args says
     if full or not half:
         return {"gradients.codec": "fp32" if full or "--fp16" not in given else "fp16"}
     return {"gradients.codec": "bf16"}
@@ -163,6 +194,29 @@ def _read_bucket(given: Given) -> Values:
     return {"gradients.bucket": int(elements * codecs.find(codec).build().bytes_per_element)}
 
 
+_PRECISION_AWARE = "--use-precision-aware-optimizer"
+_MOMENTS = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+_DTYPES = {
+    "--main-params-dtype": {"fp32": 4, "fp16": 2}, "--exp-avg-dtype": _MOMENTS, "--exp-avg-sq-dtype": _MOMENTS,
+}  # fmt: skip
+
+
+def _read_optimizer(given: Given) -> Values:
+    """Bytes of the optimizer's state: a copy of the weights, and moments (one with SGD's momentum)."""
+    kind = given.text("--optimizer")
+    if kind not in (None, "adam", "sgd"):
+        given.unmodelled["--optimizer"] = "time and state of Adam are counted, three numbers of 32 bits per parameter"
+    if kind == "sgd":
+        moments = 0 if given.text("--sgd-momentum") in ("0", "0.0") else 4
+        return {"optimizer.state": 4 + moments}
+    if _PRECISION_AWARE not in given:
+        given.pass_over(*_DTYPES, "--main-grads-dtype")  # of 32 bits, as it asserts
+        return {}
+    rules = [word(flag, flag, sizes, 4) for flag, sizes in _DTYPES.items()]
+    state = sum(sum(rule.read(given).values()) for rule in rules)
+    return {"optimizer.state": state} if state != ADAM else {}
+
+
 _GRAPHS = {
     "full": "--cuda-graph-impl local --cuda-graph-scope full_iteration --no-check-for-nan-in-loss-and-grad",
     "layers": "--cuda-graph-impl transformer_engine",
@@ -181,7 +235,7 @@ def _read_host(given: Given) -> Values:
     share, scope = given.text("--optimizer-offload-fraction"), given.text("--cuda-graph-scope")
     graphs = given.text("--cuda-graph-impl") not in (None, "none")
     moved = "--optimizer-cpu-offload" in given
-    given.pass_over("--use-precision-aware-optimizer", "--no-check-for-nan-in-loss-and-grad")
+    given.pass_over(_PRECISION_AWARE, "--no-check-for-nan-in-loss-and-grad")
     if share is not None and not re.fullmatch(r"0?\.\d+|0|1(\.0*)?", share):
         raise given.error("--optimizer-offload-fraction", f'expected a share from 0 to 1, found "{share}"')
     return {
@@ -198,6 +252,7 @@ TRAINING = (
     Rule(_write_codec, _read_codec),
     Rule(_write_bucket, _read_bucket),
     Rule(_write_host, _read_host),
+    Rule(lambda values: (), _read_optimizer),
 )
 RULES = (*MODEL, *LAYOUT, *TRAINING)
 
@@ -249,66 +304,125 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
         "offload.activations: by numbers of layers, --cpu-offloading-num-layers": scenario.offload.activations,
         "experts.dispatch: fp8": values.get("model.experts") and scenario.experts.dispatch == "fp8",
         "experts.placement": scenario.experts.moved,
-        "experts.capacity_factor": scenario.experts.capacity_factor is not None,
+        f"optimizer.state: {scenario.optimizer.state} B": scenario.optimizer.state != ADAM,
+        f"model.window_every: {values.get('model.window_every')}: in all layers, or in every second one": (
+            values.get("model.window") and values["model.window_every"] > 2
+        ),
+        f"model.vocab: {values.get('model.vocab')}: it has a multiple of the tensor ranks": (
+            (values.get("model.vocab") or 0) % parallel.tensor
+        ),
         f"gradients.codec: {scenario.gradients.codec}": not [*_write_codec(values)],
     }
     yield from (line for line, holds in lines.items() if holds)
     yield from unsaid_of_documents(scenario, values)
 
 
-def read_megatron(text: str, name: str, *, is_file: bool = False) -> Imported:
+def read_megatron(
+    text: str,
+    name: str,
+    *,
+    is_file: bool = False,
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Imported:
     """A scenario's values from a launch line, or from a shell script that holds one.
 
     Args:
         text: its flags, with or without the program.
         name: where it comes from, for errors.
         is_file: whether `name` is the path of a script, beside which files that it sources are looked for.
+        overrides: what is stated besides, such as "parallel.tensor=2"; it takes the place of flags.
+        environment: variables that count where the script does not set them.
 
     Raises:
-        UsageError: a flag has a value that is not understood, makes layers that are not known here, or none of
-            Megatron-LM is there; the message names it.
+        UsageError: a flag makes layers that are not known here, or none of Megatron-LM is there; the message names it.
     """
-    return read_launch(megatron_launch(text, name, is_file=is_file), name)
+    read = megatron_launch(text, name, is_file=is_file, environment=environment)
+    return read_launch(read, name, is_file=is_file, overrides=overrides)
 
 
-def megatron_launch(text: str, name: str, *, is_file: bool = False) -> Read:
+def megatron_launch(
+    text: str, name: str, *, is_file: bool = False, environment: Mapping[str, str] | None = None
+) -> Read:
     """What a launch line or a script starts; arguments and errors as those of `read_megatron`."""
     if what := foreign(text, "launch line"):
         raise UsageError(f"{name}: {what}")
-    return launch_in(text, name, FLAGS, is_file=is_file)
+    return launch_in(text, name, FLAGS, is_file=is_file, environment=environment)
 
 
-def read_launch(read: Read, name: str) -> Imported:
-    """A scenario's values from what starts Megatron-LM.
-
-    Raises:
-        UsageError: as `read_megatron`.
-    """
+def read_launch(read: Read, name: str, *, is_file: bool = False, overrides: Sequence[str] = ()) -> Imported:
+    """A scenario's values from what starts Megatron-LM; arguments and errors as those of `read_megatron`."""
     if others := [*other_layers(read.flags)]:
         more = f" and {len(others) - 4} more" if len(others) > 4 else ""
         raise UsageError(f"{name}: {', '.join(others[:4])}{more}: other layers than those known here")
-    given = Given(read.flags, name, read.elsewhere)
-    values, assumed = _values(given)
-    asked = [*_asked(values, read, name)]
+    flags, configured = with_config(read, name, is_file=is_file)
+    given = Given(with_stated(machine_of(read.variables) | flags, overrides), name, read.elsewhere)
+    given.pass_over(DEEPSPEED_CONFIG)
+    values, assumed, unknown = _values(given)
+    around, wrong_around = of_environment(read.variables)
+    if _KERNELS in given:
+        around.pop("model.attention", None)
+    if "model.attention" in around:
+        assumed = [line for line in assumed if not line.startswith("model.attention")]
+    values |= around
+    if read.borrowed:
+        listed = ", ".join(f"{key}={value}" for key, value in read.borrowed.items())
+        assumed.append(f"environment: {listed}: not set in the script")
+    asked = (*unknown, *configured, *_asked(values, read, given, overrides))
+    imported = _imported(given, read, values, asked)
+    unmodelled = (*imported.unmodelled, *(f"{setting}: {text}" for setting, text in wrong_around.items()))
+    return imported._replace(assumed=tuple(assumed), unmodelled=_joined(unmodelled))
+
+
+def _imported(given: Given, read: Read, values: dict[str, Any], asked: Sequence[str]) -> Imported:
+    """The values, with a published model by name, and the flags that rules did not read.
+
+    Args:
+        given: the flags, read by all rules.
+        read: what is started.
+        values: those of the flags, by path.
+        asked: what is to be stated, or was not decided.
+    """
     unread = given.unread
-    idle = [flag for flag in unread if is_idle(flag, read.flags[flag], values)]
-    sizes = {path.partition(".")[2]: values.pop(path) for path in [*values] if path.startswith("model.")}
-    merged = {**by_path(_written(published_model(sizes), given)), **values}
-    wrong = [f"{given.shown(flag)}{given.meant(flag)}" for flag in unread if flag not in idle]
+    idle = [flag for flag in unread if is_idle(flag, given.flags[flag], values)]
+    lacks = without_equal(given, [flag for flag in unread if flag not in idle])
+    left = [flag for flag in unread if flag not in idle and flag not in lacks]
+    wrong, minor = split([f"{given.shown(flag)}{given.meant(flag)}" for flag in left])
     wrong += [f"{word}: has no value in the script; flags in it are missing" for word in _unset(given, read)]
-    gpus = machine(given)
+    gpus = given.tried(machine)
     ranks = gpus.nodes * gpus.per_node if gpus.nodes and gpus.per_node else None
-    unread_lines = (*asked, *_program(read), *read.notes, *wrong)
-    refused = tuple(refusals(Line(given.flags, ranks)))
-    return Imported(merged, tuple(assumed), unread_lines, tuple(map(given.shown, idle)), refused)
+    readable = {flag: words for flag, words in given.flags.items() if flag not in given.aside}
+    sizes = {path.partition(".")[2]: values.pop(path) for path in [*values] if path.startswith("model.")}
+    return Imported(
+        values={**by_path(_model(sizes, given)), **values},
+        assumed=(),
+        unread=(*asked, *_program(read), *read.notes, *wrong, *minor),
+        idle=tuple(map(given.shown, idle)),
+        refused=tuple(refusals(Line(readable, ranks))),
+        unmodelled=tuple(f"{given.shown(flag)}: {text}" for flag, text in lacks.items()),
+        minor=len(minor),
+    )
 
 
-def _values(given: Given) -> tuple[dict[str, Any], list[str]]:
-    """Values by path, and what had to be assumed."""
+def _joined(lines: Iterable[str]) -> tuple[str, ...]:
+    """Lines that say the same of several settings, as one."""
+    names: dict[str, list[str]] = {}
+    for line in lines:
+        name, _, text = line.partition(": ")
+        names.setdefault(text, []).append(name)
+    return tuple(f"{', '.join(settings)}: {text}" for text, settings in names.items())
+
+
+def _values(given: Given) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Values by path, what had to be assumed, and what cannot be read."""
     values: dict[str, Any] = {}
     for rule in RULES:
-        values |= rule.read(given)
-    assumed = [*_sizes(given, values), *uncounted(given)]
+        values |= given.tried(rule.read)
+    axes = {axis: values[f"parallel.{axis}"] for axis in ("tensor", "pipeline", "context")}
+    gpus = set_aside_if_no_multiple(given, given.tried(machine), axes)
+    values |= {"cluster.nodes": gpus.nodes, "cluster.gpus_per_node": gpus.per_node}
+    unknown = [*mark_unknown(values, given)]
+    assumed = [*gpus.said, *_sizes(given, values), *uncounted(given)]
     if values["overlap.tensor"]:
         assumed.append(f"overlap.tensor: {TENSOR_OVERLAP}: --tp-comm-overlap does not say how much it hides")
     if values["model.mlp"] == "swiglu" and any(
@@ -319,20 +433,33 @@ def _values(given: Given) -> tuple[dict[str, Any], list[str]]:
         assumed.append(f"precision: {values['precision']}: without --bf16 and --fp16, Megatron-LM trains in fp32")
     if values.get("experts.dispatcher") and given.text("--moe-token-dispatcher-type") in (None, "allgather"):
         assumed.append("experts.dispatcher: all-to-all: Megatron-LM's own default, allgather, is not described")
-    longest, sequence = given.number("--max-position-embeddings"), values["model.sequence"]
-    if values["model.positions"] == "learned" and longest not in (None, sequence):
+    longest, sequence = next(iter(given.words("--max-position-embeddings")), ""), values["model.sequence"]
+    if values["model.positions"] == "learned" and longest.isdecimal() and longest != str(sequence):
         assumed.append(f"model.sequence: {sequence}: as many learned positions, of --max-position-embeddings {longest}")
     if values["model.attention"] == "flash" and "--use-flash-attn" not in given.flags:
         assumed += _flash_of(given)
+    if "--cross-entropy-loss-fusion" not in given and "--deepspeed" not in given.flags:
+        assumed.append(
+            "operators.loss: fused: --cross-entropy-loss-fusion asks for it; eager counts a loss of several kernels"
+        )
+    given.words("--cross-entropy-fusion-impl")
+    if given.text("--position-embedding-type") == "none":
+        assumed.append("model.positions: rotary: none has no parameters either, and rotations are not counted")
+    vocab = given.number("--vocab-size")
+    if vocab is not None and values["model.vocab"] != vocab:
+        assumed.append(f"model.vocab: {values['model.vocab']}: {vocab} padded for tensor ranks, as Megatron-LM does")
     if recipe := other_recipe(given):
         assumed.append(f"precision: {values['precision']}: for {recipe}; a written line has the recipe's usual format")
-    return values, assumed
+    return values, assumed, unknown
 
 
-def _written(model: str | dict[str, Any], given: Given) -> dict[str, Any]:
-    """A model with the stack that the line starts."""
-    sizes = {"base": model} if isinstance(model, str) else model
-    return {**sizes, "written": "deepspeed" if "--deepspeed" in given.flags else "megatron"}
+def _model(sizes: dict[str, Any], given: Given) -> dict[str, Any]:
+    """A published model by name, else the sizes, with the stack that the line starts."""
+    stated = given.number("--vocab-size") if "vocab" in sizes else None
+    model = published_model(sizes | ({"vocab": stated} if stated else {}))  # which its publisher does not pad
+    named = {"base": model} if isinstance(model, str) else model
+    padded = {"vocab": sizes["vocab"]} if stated != sizes.get("vocab") else {}
+    return {**named, **padded, "written": "deepspeed" if "--deepspeed" in given.flags else "megatron"}
 
 
 def _flash_of(given: Given) -> list[str]:
@@ -344,19 +471,19 @@ def _flash_of(given: Given) -> list[str]:
     return ["model.attention: flash: releases without --attention-backend need --use-flash-attn for it"]
 
 
-def _asked(values: dict[str, Any], read: Read, name: str) -> Iterator[str]:
+def _asked(values: dict[str, Any], read: Read, given: Given, overrides: Sequence[str]) -> Iterator[str]:
     """What depends on conditions of a script becomes `UNKNOWN`; yields the conditions with their flags."""
     decided = {**values}
     for said, flags in read.choices:
         shown = _difference(read.flags, flags)
         try:
-            other, _ = _values(Given(flags, name, read.elsewhere))
+            other, *_ = _values(Given(with_stated(flags, overrides), given.name, read.elsewhere))
         except UsageError as error:
             yield f"{said}: {shown}: {error}"
             continue
         differ = [path for path in dict.fromkeys((*decided, *other)) if decided.get(path) != other.get(path)]
         values |= {path: UNKNOWN for path in differ if not path.startswith("cluster.")}
-        state = f"; state {', '.join(differ)} with --set" if differ else ""
+        state = f"; state {', '.join(not_following(differ, read.flags, flags))} with --set" if differ else ""
         yield f"{said}: {shown}: not decided{state}"
 
 
@@ -390,27 +517,30 @@ def _sizes(given: Given, values: dict[str, Any]) -> Iterator[str]:
         values[f"parallel.{axis}"] = values[f"parallel.{axis}"] or 1
     if values["parallel.context"] == 1:
         values["parallel.context_method"] = None
-    replica = values["parallel.tensor"] * values["parallel.pipeline"] * values["parallel.context"]
-    nodes, per_node, said = machine(given)
-    yield from said
-    if nodes is None or per_node is None:
-        values["parallel.data"], per_node = 1, per_node or 8
-        nodes = -(-replica // per_node)
-        yield "parallel.data: 1: --nnodes and --nproc-per-node, which give the number of replicas, are not both there"
-    elif nodes * per_node % replica:
-        shape = f"tensor {values['parallel.tensor']} × pipeline {values['parallel.pipeline']} × context"
-        message = f"{nodes} × {per_node} GPUs are no multiple of {shape} {values['parallel.context']}"
-        raise given.error("--nnodes", message)
-    else:
-        values["parallel.data"] = nodes * per_node // replica
-    values["cluster.nodes"], values["cluster.gpus_per_node"] = nodes, per_node
+    yield from _replicas(values)
     if values["schedule.microbatch_size"] is None:
         values["schedule.microbatch_size"] = 1
         yield "schedule.microbatch_size: 1: there is no --micro-batch-size"
     if values["batch"] is None:
-        values["batch"] = values["schedule.microbatch_size"] * values["parallel.data"]
+        factors = values["schedule.microbatch_size"], values["parallel.data"]
+        values["batch"] = UNKNOWN if UNKNOWN in factors else math.prod(factors)
         yield f"batch: {values['batch']}: one micro-batch per replica, as in Megatron-LM without --global-batch-size"
     yield "cluster.gpu: a launch line does not name it"
+
+
+def _replicas(values: dict[str, Any]) -> Iterator[str]:
+    """Nodes, GPUs per node, and what these leave for replicas; `UNKNOWN` with any of them."""
+    axes = {axis: values[f"parallel.{axis}"] for axis in ("tensor", "pipeline", "context")}
+    nodes, per_node = values["cluster.nodes"], values["cluster.gpus_per_node"]
+    if UNKNOWN in (*axes.values(), nodes, per_node):
+        values["parallel.data"], nodes, per_node = UNKNOWN, nodes or UNKNOWN, per_node or UNKNOWN
+    elif nodes is None or per_node is None:
+        values["parallel.data"], per_node = 1, per_node or 8
+        nodes = -(-math.prod(axes.values()) // per_node)
+        yield "parallel.data: 1: --nnodes and --nproc-per-node, which give the number of replicas, are not both there"
+    else:
+        values["parallel.data"] = nodes * per_node // math.prod(axes.values())
+    values["cluster.nodes"], values["cluster.gpus_per_node"] = nodes, per_node
 
 
 def _flags_read() -> frozenset[str]:

@@ -1,7 +1,8 @@
-"""Flags of Megatron-LM that are read nowhere: those without effect on a step, and those that change layers.
+"""Flags of Megatron-LM that are read nowhere: without effect on a step, without an equal here, and of other layers.
 
 They are in `without_effect.yaml` and `megatron_flags.yaml`. A flag that stands in neither is named as not understood:
-what is without effect is listed there, never guessed from a name.
+what is without effect is listed there, never guessed from a name. Of those, names with a word of models, plans, memory
+or time come first.
 """
 
 import re
@@ -11,6 +12,7 @@ from typing import Any
 
 from hybrid_des.errors import LONGEST_SHOWN, one_line
 from hybrid_des.files import read_catalogue
+from hybrid_des.interchange.frameworks.launch_line import Given
 from hybrid_des.interchange.frameworks.without_effect import without_effect
 
 _SWITCHES = without_effect("megatron_switches")
@@ -18,6 +20,9 @@ _IDLE = without_effect("megatron") | _SWITCHES
 SWITCHES = frozenset(f"--{name}" for name in _SWITCHES)
 _PATTERNS = read_catalogue(Path(__file__).with_name("megatron_flags.yaml"))
 _FAMILIES = re.compile(rf"({'|'.join(_PATTERNS['families'])})-[\w-]+")
+_UNMODELLED = {flag: text for text, flags in _PATTERNS["unmodelled"].items() for flag in flags}
+_IDLE_WITH = _PATTERNS["without_effect_with"]
+_MATTERS = re.compile("|".join(_PATTERNS["matters"]))
 _LAYERS = re.compile("|".join(_PATTERNS["layers"]))
 
 
@@ -35,11 +40,12 @@ def is_idle(flag: str, words: Sequence[str], values: Mapping[str, Any]) -> bool:
         return dropped == (values.get("model.mlp") == "gelu")
     if name == "no-position-embedding":
         return values.get("model.positions") == "rotary"
-    if name in ("optimizer", "transformer-impl", "rope-type"):
-        return word in ("adam", "transformer_engine", "rope")
-    if name == "make-vocab-size-divisible-by":
-        vocab, tensor = values.get("model.vocab"), values.get("parallel.tensor") or 1
-        return word.isdigit() and isinstance(vocab, int) and vocab % (int(word) * tensor or 1) == 0
+    if name in ("transformer-impl", "rope-type"):
+        return word in ("transformer_engine", "rope", "yarn")
+    if name == "make-vocab-size-divisible-by":  # of a vocabulary that the line does not say
+        return values.get("model.vocab") is None
+    if name in _IDLE_WITH:
+        return word in map(str, _IDLE_WITH[name])
     return name in _IDLE or _FAMILIES.fullmatch(name) is not None
 
 
@@ -50,3 +56,19 @@ def other_layers(flags: Mapping[str, Sequence[str]]) -> Iterator[str]:
             yield one_line(" ".join([flag, *words[:1]]), LONGEST_SHOWN)
         elif flag == "--spec" and words and not any("gpt" in word for word in words):
             yield one_line(" ".join([flag, *words[:2]]), LONGEST_SHOWN)
+
+
+def without_equal(given: Given, flags: Sequence[str]) -> dict[str, str]:
+    """Flags that have no equal here, with what is wrong in the figures; first those that rules read in part.
+
+    Args:
+        given: the flags of a line, read by all rules.
+        flags: those that nothing has read, and that have an effect.
+    """
+    return {**given.unmodelled, **{flag: _UNMODELLED[flag[2:]] for flag in flags if flag[2:] in _UNMODELLED}}
+
+
+def split(lines: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Flags that were not understood: those that speak of models, plans, memory or time, and the others."""
+    matter = [line for line in lines if "; did you mean" in line or _MATTERS.search(line.partition(" ")[0])]
+    return matter, [line for line in lines if line not in matter]

@@ -3,9 +3,10 @@
 Ranks are numbered along tensor, context, data, then pipeline; with --use-tp-pp-dp-mapping, along data last.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 
-from hybrid_des.errors import Refusal
+from hybrid_des.errors import LONGEST_SHOWN, Refusal, one_line
 from hybrid_des.interchange.frameworks.launch_line import Given, Rule, Values, number, switch, word
 from hybrid_des.interchange.frameworks.megatron_documents import DOCUMENTS
 from hybrid_des.workload.models.stages import layout_of, stages_in
@@ -38,15 +39,15 @@ def _write_schedule(values: Values) -> Iterable[str]:
 
 def _read_schedule(given: Given) -> Values:
     ranks, layers = given.number("--pipeline-model-parallel-size") or 1, given.number("--num-layers")
-    chunks = given.number("--num-virtual-stages-per-pipeline-rank") or 1
-    each = given.number("--num-layers-per-virtual-pipeline-stage")
     waits = "--no-overlap-p2p-communication" in given
+    if ranks == 1:
+        given.pass_over(_LAYOUT, *_CHUNKS)
+        return {}
+    chunks, each = given.number(_CHUNKS[0]) or 1, given.number(_CHUNKS[1])
     if each is not None and layers is not None:
         chunks = layers // (ranks * each)
     if (layout := _stages_of_layout(given)) is not None:
         chunks = len(layout) // ranks
-    if ranks == 1:
-        return {}
     if chunks > 1:
         values = {"schedule.kind": "interleaved-1f1b", "schedule.chunks": chunks}
         return values | ({"schedule.p2p": "blocking"} if waits else {})
@@ -56,6 +57,7 @@ def _read_schedule(given: Given) -> Values:
 _EMBEDDING, _LOSS = "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"
 _FIRST, _LAST = "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"
 _LAYOUT = "--pipeline-model-parallel-layout"
+_CHUNKS = ("--num-virtual-stages-per-pipeline-rank", "--num-layers-per-virtual-pipeline-stage")
 
 
 def _layout(values: Values) -> bool:
@@ -88,7 +90,8 @@ def _read_stages(given: Given) -> Values:
     if (layout := _stages_of_layout(given)) is not None:
         return {"parallel.stages": [stage.count("t") for stage in layout]}
     if any(both) and not all(both):
-        raise given.error(_EMBEDDING, f"expected {_LOSS} too; one of them alone has no equal here")
+        alone, other = (_EMBEDDING, _LOSS) if both[0] else (_LOSS, _EMBEDDING)
+        raise given.error(alone, f"expected {other} too; one of them alone has no equal here")
     if all(both) and ranks > 1:
         return {"parallel.stages": "ends-1"}
     if layers is None or ranks == 1 or (first is None and last is None):
@@ -126,7 +129,32 @@ def _stages_of_layout(given: Given) -> tuple[str, ...] | None:
         raise given.error(_LAYOUT, str(refusal)) from None
 
 
-_METHODS = {"p2p": "ring", "a2a": "all-to-all", "allgather": "all-gather"}
+_CONTEXT, _ULYSSES, _METHOD = "--context-parallel-size", "--ds-sequence-parallel-size", "--cp-comm-type"
+_METHODS = {"p2p": "ring", "a2a": "all-to-all", "allgather": "all-gather", "a2a+p2p": "ring"}
+_HIERARCHICAL = "keys pass around one ring of all context ranks here, without the all-to-alls inside its groups"
+
+
+def _write_context(values: Values) -> Iterator[str]:
+    if values["parallel.context"] > 1:
+        yield f"{_CONTEXT} {values['parallel.context']}"
+        yield from word(_METHOD, "parallel.context_method", _METHODS, None).write(values)
+
+
+def _read_context(given: Given) -> Values:
+    """Context ranks; those of Megatron-DeepSpeed exchange heads (DeepSpeed-Ulysses)."""
+    ranks, ulysses = given.number(_CONTEXT), given.number(_ULYSSES)
+    given.pass_over("--force-ds-sequence-parallel")
+    if (ranks or 1) == 1 and _CONTEXT not in given.aside:
+        given.pass_over(_METHOD)
+        return {"parallel.context": ulysses or 1, "parallel.context_method": "all-to-all" if ulysses else None}
+    method = word(_METHOD, "parallel.context_method", _METHODS, None).read(given)
+    if given.text(_METHOD) == "a2a+p2p":
+        given.unmodelled[_METHOD] = _HIERARCHICAL
+        given.words("--hierarchical-context-parallel-sizes")
+    return {"parallel.context": ranks or 1, **method}
+
+
+_CAPACITY, _PADS = "--moe-expert-capacity-factor", "--moe-pad-expert-input-to-capacity"
 _DISPATCHERS = {"flex": "per-node", "alltoall": "all-to-all", "allgather": "all-to-all"}
 _DISPATCHER = word("--moe-token-dispatcher-type", "experts.dispatcher", _DISPATCHERS, None)
 _STREAMS = switch("--overlap-moe-expert-parallel-comm", "experts.streams", on=True, off=None)
@@ -144,11 +172,29 @@ def _write_dispatch(values: Values) -> Iterator[str]:
     yield from _DISPATCHER.write(values) if travel else ("--moe-token-dispatcher-type alltoall",)
     for rule in (_STREAMS, _DELAYED):
         yield from rule.write(values)
+    if values["experts.capacity_factor"] is not None:
+        yield f"{_CAPACITY} {float(values['experts.capacity_factor']):g}"
+        if values["experts.pad"]:
+            yield _PADS
+
+
+def _read_capacity(given: Given) -> Values:
+    """The most tokens of an expert, and whether fewer are padded to it."""
+    factor = given.text(_CAPACITY)
+    if factor is None:
+        return {}
+    if not re.fullmatch(r"-?\d{1,6}(\.\d*)?", factor):
+        raise given.error(_CAPACITY, f'expected a number such as 1.25, found "{one_line(factor, LONGEST_SHOWN)}"')
+    pads = _PADS in given
+    given.words("--moe-token-drop-policy")
+    if float(factor) <= 0:  # Megatron-LM's none
+        return {}
+    return {"experts.capacity_factor": float(factor), "experts.pad": True if pads else None}
 
 
 def _read_dispatch(given: Given) -> Values:
-    if given.number("--num-experts") is None:  # so that these flags are named as not understood
-        return {}
+    if not given.number("--num-experts", least=0) and "--num-experts" not in given.aside:
+        return {}  # so that these flags are named as not understood
     values = {path: value for rule in (_DISPATCHER, _STREAMS, _DELAYED) for path, value in rule.read(given).items()}
     split, tensor = given.number("--expert-tensor-parallel-size"), given.number("--tensor-model-parallel-size") or 1
     given.words("--moe-flex-dispatcher-backend")  # which of the libraries that send once per node
@@ -156,16 +202,13 @@ def _read_dispatch(given: Given) -> Values:
     values["experts.dispatcher"] = values["experts.dispatcher"] or _DISPATCHERS["allgather"]  # Megatron-LM's default
     if (given.number("--expert-model-parallel-size") or 1) * (split or tensor) == 1:
         values.pop("experts.dispatcher", None)
-    return {**values, "parallel.expert_tensor": None if split in (None, tensor) else split}
+    return {**values, **_read_capacity(given), "parallel.expert_tensor": None if split in (None, tensor) else split}
 
 
 LAYOUT = (
     number("--tensor-model-parallel-size", "parallel.tensor", 0),
     number("--pipeline-model-parallel-size", "parallel.pipeline", 0),
-    number("--context-parallel-size", "parallel.context", 1),
-    word("--cp-comm-type", "parallel.context_method", _METHODS, None).when(
-        lambda values: values["parallel.context"] > 1
-    ),
+    Rule(_write_context, _read_context),
     number("--expert-model-parallel-size", "parallel.expert", 1),
     Rule(_write_dispatch, _read_dispatch),
     switch("--sequence-parallel", "parallel.sequence", on=True, off=False).when(

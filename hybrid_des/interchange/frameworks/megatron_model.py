@@ -1,13 +1,21 @@
 """The sizes of a model as flags of Megatron-LM: one table of rules, written and read.
 
 Flags: megatron/training/arguments.py and megatron/core/transformer/transformer_config.py (core 0.15). The vocabulary is
-padded there to a multiple of 128 per tensor rank (--make-vocab-size-divisible-by).
+padded there to a multiple of 128 per tensor rank (_vocab_size_with_padding in megatron/training). A window (n, 0) has n
+tokens before a token, and itself (TransformerEngine's DotProductAttention); with --window-attn-skip-freq N, every N-th
+layer has none (is_layer_window_attention in megatron/core/transformer/utils.py).
 """
 
 import ast
-from collections.abc import Iterable, Iterator
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
 
 from hybrid_des.interchange.frameworks.launch_line import Given, Rule, Values, number, switch, word
+from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN
+
+PADDED = 128  # --make-vocab-size-divisible-by unless given
+_SHARED, _EXPERTS, _SKIPS = "--moe-shared-expert-intermediate-size", "--moe-layer-freq", "--window-attn-skip-freq"
 
 
 def _write_groups(values: Values) -> Iterable[str]:
@@ -20,7 +28,7 @@ def _write_groups(values: Values) -> Iterable[str]:
 def _read_groups(given: Given) -> Values:
     """Heads of keys and values; Megatron-DeepSpeed states them by --num-key-value-heads alone."""
     if "--group-query-attention" in given:
-        return {"model.kv_heads": given.number("--num-query-groups") or 1}
+        return {"model.kv_heads": given.number("--num-query-groups") or 1}  # Megatron-LM's default
     return {"model.kv_heads": given.number("--num-key-value-heads")}
 
 
@@ -39,14 +47,62 @@ def _read_mlp(given: Given) -> Values:
 
 _POSITIONS = word(
     "--position-embedding-type", "model.positions",
-    {"rope": "rotary", "learned_absolute": "learned", "yarn": "rotary"}, "learned",
+    {"rope": "rotary", "learned_absolute": "learned", "yarn": "rotary", "mrope": "rotary", "none": "rotary",
+     "alibi": "rotary", "relative": "rotary"}, "learned",
 )  # fmt: skip
+_BIASES = "biases of scores are not counted, neither their parameters nor their time"
 
 
 def _read_positions(given: Given) -> Values:
     """--use-rotary-position-embeddings, of older versions, is --position-embedding-type rope."""
     stated = _POSITIONS.read(given)
+    kind = given.text("--position-embedding-type")
+    if kind in ("alibi", "relative"):
+        given.unmodelled["--position-embedding-type"] = _BIASES
     return {"model.positions": "rotary"} if "--use-rotary-position-embeddings" in given else stated
+
+
+def _write_vocab(values: Values) -> Iterator[str]:
+    vocab, tensor = values.get("model.vocab"), values["parallel.tensor"]
+    if vocab is None:
+        return
+    yield f"--vocab-size {vocab}"
+    if vocab % (PADDED * tensor) and vocab % tensor == 0:
+        yield f"--make-vocab-size-divisible-by {math.gcd(vocab // tensor, PADDED)}"
+
+
+def _read_vocab(given: Given) -> Values:
+    """The vocabulary, padded to a multiple for every tensor rank."""
+    vocab, padded = given.number("--vocab-size"), given.number("--padded-vocab-size")
+    each = given.number("--make-vocab-size-divisible-by") or PADDED
+    multiple = each * (given.number("--tensor-model-parallel-size") or 1)
+    return {"model.vocab": padded or (vocab and -(-vocab // multiple) * multiple)}
+
+
+def _write_window(values: Values) -> Iterator[str]:
+    if values.get("model.window") and values["model.window_every"] in (1, 2):
+        yield f"--window-size {values['model.window'] - 1},0"
+        if values["model.window_every"] == 2:
+            yield "--window-attn-skip-freq 2"
+
+
+def _read_window(given: Given) -> Values:
+    """The tokens that a token attends to, and in which blocks."""
+    text = given.text("--window-size")
+    size = re.match(r"\(?\s*(-1|[0-9]{1,9})\b", text or "-1")
+    if size is None:
+        raise given.error("--window-size", f'expected tokens before and after, such as 127,0, found "{text}"')
+    if size[1] == "-1":
+        return {}
+    window: dict[str, int] = {"model.window": int(size[1]) + 1}
+    pattern = _pattern(given, _SKIPS, lambda frequency, layers: [int((i + 1) % frequency != 0) for i in range(layers)])
+    if pattern is not None and not any(pattern):
+        return {}
+    every = {1: [1], 2: [1, 0]}
+    same = (n for n, one in every.items() if pattern is None or pattern == (one * len(pattern))[: len(pattern)])
+    if (number_of_blocks := next(same, None)) is None:
+        raise given.error(_SKIPS, "expected windows in all layers, or in every second one from the first")
+    return window | {"model.window_every": number_of_blocks}
 
 
 def _write_length(values: Values) -> Iterable[str]:
@@ -55,8 +111,11 @@ def _write_length(values: Values) -> Iterable[str]:
 
 
 def _read_length(given: Given) -> Values:
-    longest = given.number("--max-position-embeddings")
-    return {"model.sequence": given.number("--seq-length") or longest}
+    length = given.number("--seq-length")
+    if length is None and "--seq-length" not in given.aside:
+        length = given.number("--max-position-embeddings")
+    given.words("--max-position-embeddings")
+    return {"model.sequence": length}
 
 
 _LATENT = {  # key → flag
@@ -103,18 +162,18 @@ def _write_experts(values: Values) -> Iterator[str]:
 
 
 def _read_experts(given: Given) -> Values:
-    count = given.number("--num-experts")
-    if count is None:
+    count = given.number("--num-experts", least=0)
+    if not count and "--num-experts" not in given.aside:
         return {}
     width = given.number("--moe-ffn-hidden-size") or _read_ffn(given)["model.ffn"]
-    shared = given.number("--moe-shared-expert-intermediate-size") or 0
-    if width is None or shared % width:
-        raise given.error("--moe-shared-expert-intermediate-size", f"{shared} is no multiple of an expert's {width}")
+    shared = given.number(_SHARED, least=0) or 0
+    if shared and (width is None or shared % width):
+        raise given.error(_SHARED, f"{shared} is no multiple of an expert's {width}")
     experts = {
         "count": count,
         "active": given.number("--moe-router-topk") or 2,  # Megatron-LM's default
-        "ffn": width,
-        "shared": shared // width,
+        "ffn": width or UNKNOWN,
+        "shared": shared and shared // width,
         "dense_layers": _dense_layers(given),
         "router_bias": "--moe-router-enable-expert-bias" in given,
         "groups": given.number("--moe-router-num-groups"),
@@ -126,18 +185,30 @@ def _read_experts(given: Given) -> Values:
 
 
 def _dense_layers(given: Given) -> int:
-    """Leading layers without experts, from a pattern such as ([0]*3+[1]*58)."""
-    text = given.text("--moe-layer-freq")
-    if text in (None, "1"):
+    """Layers without experts, which come first here."""
+    pattern = _pattern(given, _EXPERTS, lambda frequency, layers: [int(i % frequency == 0) for i in range(layers)])
+    if pattern is None or 1 not in pattern:
         return 0
-    try:
-        pattern = _list(ast.parse(text or "", mode="eval").body)
-        dense = pattern.index(1)
-    except (SyntaxError, ValueError):
-        dense, pattern = 0, [0]
+    dense = pattern.count(0)
     if 0 in pattern[dense:]:
-        raise given.error("--moe-layer-freq", "expected layers without experts first, such as ([0]*3+[1]*58)")
+        given.unmodelled[_EXPERTS] = (
+            f"its {dense} layers without experts come first here, so that early stages are too quick and hold too few"
+            " parameters, late ones the reverse; without a pipeline only the order differs"
+        )
     return dense
+
+
+def _pattern(given: Given, flag: str, of_number: Callable[[int, int], list[int]]) -> list[int] | None:
+    """0 or 1 for each layer, from a list such as ([0]*3+[1]*58) or [0,1]*12, or from a number; None without either."""
+    text = given.text(flag)
+    if text is None:
+        return None
+    if re.fullmatch(r"[1-9]\d{0,5}", text):
+        return of_number(int(text), given.number("--num-layers") or 0) or None
+    try:
+        return _list(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError):
+        raise given.error(flag, f'expected a number, or a list such as ([0]*3+[1]*58), found "{text[:40]}"') from None
 
 
 def _list(node: ast.expr) -> list[int]:
@@ -145,8 +216,10 @@ def _list(node: ast.expr) -> list[int]:
         return [item.value for item in node.elts if isinstance(item, ast.Constant) and isinstance(item.value, int)]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return _list(node.left) + _list(node.right)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and isinstance(node.right, ast.Constant):
-        return _list(node.left) * min(int(str(node.right.value)), 2**14)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        numbers, times = (node.left, node.right) if isinstance(node.right, ast.Constant) else (node.right, node.left)
+        if isinstance(times, ast.Constant) and isinstance(times.value, int):
+            return _list(numbers) * min(times.value, 2**14)
     raise ValueError
 
 
@@ -165,7 +238,8 @@ MODEL = (
     switch("--untie-embeddings-and-output-weights", "model.tied", on=False, off=True),
     switch("--disable-bias-linear", "model.bias", on=False, off=True),
     switch("--qk-layernorm", "model.qk_norm", on=True, off=False),
-    number("--vocab-size", "model.vocab"),
+    Rule(_write_vocab, _read_vocab),
+    Rule(_write_window, _read_window),
     Rule(_write_length, _read_length),
     word(
         "--attention-backend", "model.attention",
@@ -173,5 +247,5 @@ MODEL = (
     ),
     Rule(_write_latent, _read_latent),
     Rule(_write_experts, _read_experts),
-    number("--mtp-num-layers", "model.predictions", 0),
+    number("--mtp-num-layers", "model.predictions", 0, least=0),
 )  # fmt: skip

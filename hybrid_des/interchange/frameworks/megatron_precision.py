@@ -29,18 +29,18 @@ def write_precision(values: Values) -> Iterable[str]:
 
 def read_precision(given: Given) -> Values:
     """The precision that flags say."""
-    recipe = given.text("--fp8-recipe")
-    given.pass_over("--bf16")
+    given.pass_over("--bf16", "--fp8-recipe")
     given.words("--fp4-recipe")
     if "--fp4-format" in given:
         return {"precision": "nvfp4"}
-    if "--fp8-format" in given:
-        return {"precision": RECIPES.get(recipe or "", "fp8")}
+    if given.text("--fp8-format") is not None:
+        return {"precision": RECIPES.get(given.text("--fp8-recipe") or "", "fp8")}
     return {"precision": "fp16" if "--fp16" in given else "bf16"}
 
 
 def other_recipe(given: Given) -> str:
     """Flags of an fp8 format or recipe that a scenario does not tell from others."""
-    form, recipe = given.text("--fp8-format"), given.text("--fp8-recipe") or "delayed"
+    form = given.text("--fp8-format")
+    recipe = (form and given.text("--fp8-recipe")) or "delayed"
     usual = FORMATS.get(recipe)
     return "" if form in (None, usual) else f"--fp8-format {form} --fp8-recipe {recipe}"

@@ -5,7 +5,7 @@ that counts, as in those programs; what no flag expresses stays as the model has
 """
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ def read_model(given: str) -> tuple[str, Imported]:
     return folder if path.name == "config.json" and folder else path.stem, imported
 
 
-def read_with_model(read: Read, name: str, model: Imported, given: str) -> Imported:
+def read_with_model(read: Read, name: str, model: Imported, given: str, overrides: Sequence[str] = ()) -> Imported:
     """A scenario's values from a launch and its model.
 
     Args:
@@ -58,6 +58,7 @@ def read_with_model(read: Read, name: str, model: Imported, given: str) -> Impor
         name: where the launch comes from, for errors.
         model: the values that the model gives.
         given: what the model is called, for messages.
+        overrides: what is stated besides.
 
     Raises:
         UsageError: as `read_launch`, or the model is no transformer.
@@ -67,14 +68,15 @@ def read_with_model(read: Read, name: str, model: Imported, given: str) -> Impor
         raise UsageError(
             f"--from {given}: no transformer whose sizes are all known, which a launch of Megatron-LM needs"
         )
-    words = shlex.split(" ".join(flag for rule in MODEL for flag in rule.write(_paths(stated))))
+    words = shlex.split(" ".join(flag for rule in MODEL for flag in rule.write({"parallel.tensor": 1} | _paths(stated))))
     own = flags_of(words)
-    own.pop("--moe-grouped-gemm", None)  # is for the launch to choose
+    for flag in ("--moe-grouped-gemm", "--make-vocab-size-divisible-by"):  # are for the launch to choose
+        own.pop(flag, None)
     choices = tuple((said, own | flags) for said, flags in read.choices)
-    both = read_launch(read._replace(flags=own | read.flags, choices=choices), name)
+    both = read_launch(read._replace(flags=own | read.flags, choices=choices), name, overrides=overrides)
     open_keys = [key for key in stated if both.values.get(f"model.{key}") == UNKNOWN]
     launched = _sizes({**both.values, **_paths({key: stated[key] for key in open_keys})})
-    alone = _sizes(read_launch(read_words(words, ()), name).values)
+    alone = _sizes(read_launch(read_words(words, (), {}), name).values)
     if launched is None or alone is None:  # the launch has sizes of which no model can be
         return both
     differ = {key: value for key, value in launched.items() if value != alone[key]}
@@ -120,7 +122,8 @@ def _replaced(stated: Mapping[str, Any], differ: Mapping[str, Any], given: str) 
     """Sizes of the launch that are others than those of the model; its sequence is its own."""
     for key, value in differ.items():
         if key != "sequence":
-            yield f"model.{key}: {_shown(value)}: as the launch says; {given} has {_shown(stated[key])}"
+            why = "padded for tensor ranks" if key == "vocab" and value > stated[key] else "as the launch says"
+            yield f"model.{key}: {_shown(value)}: {why}; {given} has {_shown(stated[key])}"
 
 
 def _shown(value: Any) -> str:

@@ -48,6 +48,8 @@ class Imported(NamedTuple):
         unread: settings that were not understood.
         idle: settings that have no effect on the time of a step.
         refused: flags that the framework does not accept together, each with what it expects.
+        unmodelled: settings that have no equal here, each with what is wrong in the figures.
+        minor: how many of `unread`, at its end, have names that speak of no model, plan, memory or time.
     """
 
     values: Values
@@ -55,6 +57,8 @@ class Imported(NamedTuple):
     unread: tuple[str, ...]
     idle: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    unmodelled: tuple[str, ...] = ()
+    minor: int = 0
 
 
 def values_of(scenario: Scenario) -> dict[str, Any]:
@@ -94,7 +98,7 @@ def published_model(sizes: Mapping[str, Any]) -> str | dict[str, Any]:
         published = Transformer.model_validate(entry)
         own = {
             key: getattr(asked, key)
-            for key in ("sequence", "predictions")
+            for key in ("sequence", "predictions", "window")
             if getattr(asked, key) != getattr(published, key)
         }
         if published.model_copy(update=own) == _with_defaults(asked, published):
@@ -150,6 +154,7 @@ def scenario_file(name: str, imported: Imported, overrides: Sequence[str]) -> tu
     if isinstance(machine := stated["cluster"], dict):
         stated["cluster"] = {"gpu": catalogue.DEFAULT, **machine}
     notes = {
+        "not modelled": imported.unmodelled,
         "assumed": imported.assumed,
         "not understood": imported.unread,
         "unknown": unknown,

@@ -62,7 +62,14 @@ class Choice(NamedTuple):
     variable: str
 
 
-def read_script(text: str, name: str, variables: Mapping[str, str], *, is_file: bool = False) -> "Script":
+def read_script(
+    text: str,
+    name: str,
+    variables: Mapping[str, str],
+    *,
+    is_file: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> "Script":
     """What a script starts.
 
     Args:
@@ -70,11 +77,12 @@ def read_script(text: str, name: str, variables: Mapping[str, str], *, is_file: 
         name: where it comes from, for errors; the path of a file, beside which sourced files are looked for.
         variables: what is set before it begins.
         is_file: whether `name` is a path.
+        environment: variables that count where the script does not set them.
 
     Raises:
         UsageError: a quotation is not closed, or it is nested too deeply.
     """
-    script = Script(name, variables, is_file=is_file)
+    script = Script(name, variables, is_file=is_file, environment=environment)
     try:
         script.read(text, name)
     except RecursionError:
@@ -89,13 +97,17 @@ class Script:
         started: its commands with flags, in order.
         loose: words of lines that begin with a flag, of no command; they count where nothing is started.
         variables: the values of its variables at its end.
+        documents: the here-documents that it writes to files, by their paths.
     """
 
-    def __init__(self, name: str, variables: Mapping[str, str], *, is_file: bool) -> None:
+    def __init__(
+        self, name: str, variables: Mapping[str, str], *, is_file: bool, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._name, self._is_file = name, is_file
-        self.variables = Variables(name, {**variables})
+        self.variables = Variables(name, {**variables}, environment)
         self._functions: dict[str, Node] = {}
         self.started: list[Started] = []
+        self.documents: dict[str, str] = {}
         self.loose: list[tuple[int, tuple[str, ...]]] = []
         self._choices: list[Choice] = []
         self._notes: dict[str, None] = {}
@@ -399,6 +411,8 @@ class Script:
                 name, _, value = syntax.text_of(given).partition("=")
                 environment[name] = self.variables.text(value)
         document = redirected and syntax.document_of(redirected)
+        if redirected is not None and document is not None and (target := syntax.written_to(redirected)):
+            self.documents[self.variables.text(target)] = self.variables.text_of(document)
         return self._do(node, [*syntax.words_of(node), *more], environment, document)
 
     def _do(

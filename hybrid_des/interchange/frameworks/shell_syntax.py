@@ -169,6 +169,13 @@ def document_of(node: Node) -> str | None:
     return bodies[0] if bodies else None
 
 
+def written_to(node: Node) -> str | None:
+    """The file that a command's output is written to, as it is written."""
+    here = [part for child in node.children if child.type == "heredoc_redirect" for part in child.children]
+    redirects = [one for one in (*node.children, *here) if one.type == "file_redirect" and len(one.children) > 1]
+    return next((text_of(one.children[-1]) for one in redirects if text_of(one.children[0]) in (">", ">>", ">|")), None)
+
+
 def statements_in(node: Node) -> Iterator[Node]:
     """The commands in a group, a loop or a file; of a here-document, those that its text is sent to."""
     passed = (*WORDS, *REDIRECTIONS, "comment", "heredoc_start", "heredoc_body", "heredoc_end", "file_descriptor")

@@ -8,7 +8,7 @@ import ast
 import operator
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 Value = str | list[str] | dict[str, str]
@@ -46,9 +46,13 @@ class Piece(NamedTuple):
 class Variables:
     """The values that a script has given to its variables so far, and what it has asked for."""
 
-    def __init__(self, name: str, values: dict[str, Value] | None = None) -> None:
+    def __init__(
+        self, name: str, values: dict[str, Value] | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.values: dict[str, Value] = values if values is not None else {}
+        self._environment = environment or {}
+        self.borrowed: dict[str, str] = {}  # of the environment, what was asked for
         self.positional: list[str] | None = None
         self.used: set[str] = set()  # variables asked for
         self.unset: set[str] = set()  # of these, those without a value
@@ -68,6 +72,8 @@ class Variables:
                 value = self.positional[at]
         elif name == "BASH_SOURCE":
             value = [self.name]
+        elif value is None and name in self._environment:
+            value = self.borrowed[name] = self._environment[name]
         if value is None:
             self.unset.add(name)
         return value
@@ -185,7 +191,8 @@ class Variables:
 
     def _parameter(self, body: str, depth: int, *, quoted: bool) -> list[Piece]:
         """The value of `${…}`; the text itself where it has none."""
-        asis = [Piece(shown(f"${{{body}}}" if not re.fullmatch(r"\w+|[@*#?$!-]", body) else f"${body}"))]
+        whole = re.fullmatch(r"[A-Za-z_]\w*|\d|[@*#?$!-]", body)  # $13 is $1 and a 3
+        asis = [Piece(shown(f"${body}" if whole else f"${{{body}}}"))]
         if body.startswith("#") and (match := re.fullmatch(r"#(\w+)(\[[@*]\])?", body)):
             value = self.find(match[1])
             return asis if value is None else [Piece(str(len(value)))]

@@ -26,10 +26,30 @@ def test_a_line_becomes_a_scenario_that_runs(run, tmp_path):
 
 def test_a_line_may_be_longer_than_names_of_files(run, tmp_path):
     line = f"{LINE} {' '.join(f'--new-{number} 1' for number in range(30))}"
-    code, _, err = run("init", "mine", "--from-megatron", line, "--set", "model.vocab=1000", "--out", tmp_path)
+    words = ("init", "mine", "--from-megatron", line, "--set", "model.vocab=1000", "--out", tmp_path)
+    code, _, err = run(*words)
     assert len(line) > 255
     assert (code, load(tmp_path / "mine.yaml").model.options.layers) == (0, 8)
-    assert "not understood: --new-29 1" in err
+    assert any(line.endswith("--new-6 1, 23 more (--verbose lists them)") for line in err)
+    assert any("--new-29 1" in line for line in run(*words, "--verbose")[2])
+
+
+def test_what_cannot_be_read_is_stated_in_the_same_command(run, tmp_path):
+    line = LINE.replace("--nproc-per-node 8", "--nproc-per-node gpu").replace("--seq-length 512", "--seq-length $SEQ")
+    words = ("init", "mine", "--from-megatron", line, "--set", "model.vocab=1000", "--set", "cluster.gpu=h100")
+    code, out, err = run(*words, "--out", tmp_path / "left")
+    assert (code, out) == (0, f"{tmp_path}/left/mine.yaml: state what is UNKNOWN, then run it\n")
+    assert {"unknown: model.sequence", "unknown: cluster.gpus_per_node", "unknown: parallel.data"} <= {*err}
+    more = ("--set", "model.sequence=512", "--set", "cluster.gpus_per_node=8")
+    assert run(*words, *more, "--out", tmp_path)[0] == 0
+    assert load(tmp_path / "mine.yaml").parallel.data == 8
+    assert run(tmp_path / "mine.yaml")[0] == 0
+
+
+def test_settings_without_effect_are_counted(run, tmp_path):
+    words = ("init", "mine", "--from-megatron", f"{LINE} --lr 1e-4 --seed 1", "--out", tmp_path)
+    assert "without effect on a step: 2 (--verbose lists them)" in run(*words)[2]
+    assert "without effect on a step: --lr 1e-4, --seed 1" in run(*words, "--verbose")[2]
 
 
 WIDE = (

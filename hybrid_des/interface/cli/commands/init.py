@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from hybrid_des.interchange.frameworks.scenario_file import Imported
     from hybrid_des.scenario.definition import Scenario
 
+MOST_MINOR = 8  # settings that are named in one line, of those whose names speak of nothing that is simulated
+
 
 def add_arguments(parser: Parser) -> None:
     """Add the name, what a scenario is made from, and a folder."""
@@ -46,6 +48,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print the list, the written files, or what was found, as JSON"
     )
+    parser.add_argument("--verbose", action="store_true", help="list settings without effect, too")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="a value of the new scenario")
     add_out(parser, "write to this folder instead")
 
@@ -120,6 +123,7 @@ def _import(args: argparse.Namespace) -> int:
         facts = {
             "assumed": imported.assumed,
             "unknown": unknown,
+            "not_modelled": imported.unmodelled,
             "not_understood": imported.unread,
             "refused": imported.refused,
             "without_effect": imported.idle,
@@ -128,17 +132,28 @@ def _import(args: argparse.Namespace) -> int:
         return 0
     then = f"run it with hybrid-des {file}" if not unknown else "state what is UNKNOWN, then run it"
     show(f"{file}: {then}", verbatim=True)
+    known = len(imported.unread) - imported.minor
     for what, lines in (
         ("unknown", unknown),
-        ("assumed", imported.assumed),
-        ("not understood", imported.unread),
+        ("not modelled", imported.unmodelled),
+        ("not understood", imported.unread[:known]),
         ("refused by Megatron-LM", imported.refused),
+        ("assumed", imported.assumed),
     ):
         for line in lines:
             say(f"{what}: {line}")
-    if imported.idle:
-        say(f"without effect on a step: {', '.join(imported.idle)}")
+    _say_listed(args, "not understood", imported.unread[known:], shown=MOST_MINOR)
+    _say_listed(args, "without effect on a step", imported.idle, shown=0)
     return 0
+
+
+def _say_listed(args: argparse.Namespace, what: str, lines: Sequence[str], *, shown: int) -> None:
+    """Say lines in one, the first of them unless all are asked for."""
+    first = lines if args.verbose else lines[:shown]
+    left = len(lines) - len(first)
+    more = [f"{left}{' more' if first else ''} (--verbose lists them)"] if left else []
+    if lines:
+        say(f"{what}: {', '.join([*first, *more])}")
 
 
 def _refuse_too_large(scenario: Scenario, *, quiet: bool) -> None:
@@ -168,9 +183,10 @@ def _read(args: argparse.Namespace) -> tuple[str, Imported]:
         assert model is not None
         return args.name or model_name, model
     launch_name, label, read = _run(args) if args.run else _read_text(args.line)
+    is_file = label == args.line
     if model is None:
-        return args.name or launch_name, read_launch(read, label)
-    return args.name or launch_name, read_with_model(read, label, model, args.model)
+        return args.name or launch_name, read_launch(read, label, is_file=is_file, overrides=args.set)
+    return args.name or launch_name, read_with_model(read, label, model, args.model, args.set)
 
 
 def _read_text(line: str) -> tuple[str, str, Read]:
@@ -181,7 +197,7 @@ def _read_text(line: str) -> tuple[str, str, Read]:
     expected = "a launch line of Megatron-LM"
     if os.path.isfile(line):  # noqa: PTH113 (a line is longer than names may be, for which Path raises)
         file = Path(line)
-        return file.stem, line, megatron_launch(read_text(file, expected), line, is_file=True)
+        return file.stem, line, megatron_launch(read_text(file, expected), line, is_file=True, environment=os.environ)
     if "--" not in line:
         raise UsageError(f"{Path(line)}: no such file, nor flags such as --num-layers 32; expected {expected}")
     return "megatron", "--from-megatron", megatron_launch(line, "--from-megatron")
