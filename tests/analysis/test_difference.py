@@ -104,7 +104,8 @@ def test_every_corpus_counts_alike():
 
 def test_a_new_corpus_is_drawn_where_four_or_more_are_known():
     """Of nine, eight hold 0.8 of ten; of three, 0.8 of one pair more are held, as no three hold 0.8 of four."""
-    pairs = [pair_of(corpus / 100 + number / 1000, corpus=str(corpus)) for corpus in range(1, 10) for number in range(9)]
+    errors = [(corpus, corpus / 100 + number / 1000) for corpus in range(1, 10) for number in range(9)]
+    pairs = [pair_of(error, corpus=str(corpus)) for corpus, error in errors]
     assert of_pairs(["schedule"], pairs).reach == pytest.approx(0.088)
     assert of_pairs(["schedule"], pairs[:36]).reach == pytest.approx(0.048)
     assert of_pairs(["schedule"], pairs[:27]).reach == pytest.approx(0.034)  # the 23rd of 27
