@@ -4,13 +4,13 @@ Errors of two predictions of one system are alike, so that their ratio is better
 one row per pair of measured runs of a corpus that differ in one kind of setting; it is written by `hybrid-des validate
 CORPUS --record`, never by hand.
 
-Of one kind of change, four of five ratios lie within the error that holds 0.8 of the weight of all its pairs and of what
-is drawn next, whose error may be any, each corpus of equal weight. Drawn next is a corpus, as errors within one are
-alike (hierarchical conformal prediction: Lee, Barber and Willett, Distribution-free inference with hierarchical data,
-arxiv.org/abs/2306.06342). Of fewer than four corpora no error holds so much, and a pair is drawn (conformal prediction
-with weights, see `experience`): of n pairs of one corpus, it is the ⌈0.8 (n + 1)⌉-th. Of a kind with fewer than nine
-pairs, they lie within the widest of all kinds of changes of a plan that have as many. Errors of several kinds combine
-as independent ones do: to the root of the sum of their squares.
+Of one kind of change, four of five ratios lie within the error that holds 0.8 of the weight of all its pairs and of
+what is drawn next, whose error may be any, each corpus of equal weight. Drawn next is a corpus, as errors within one
+are alike (hierarchical conformal prediction: Lee, Barber and Willett, Distribution-free inference with hierarchical
+data, arxiv.org/abs/2306.06342). Of fewer than four corpora no error holds so much, and a pair is drawn (conformal
+prediction with weights, see `experience`): of n pairs of one corpus, it is the ⌈0.8 (n + 1)⌉-th. Of a kind with fewer
+than nine pairs, they lie within the widest of all kinds of changes of a plan that have as many. Errors of several kinds
+combine as independent ones do: to the root of the sum of their squares.
 """
 
 from __future__ import annotations
