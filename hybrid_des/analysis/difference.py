@@ -4,11 +4,13 @@ Errors of two predictions of one system are alike, so that their ratio is better
 one row per pair of measured runs of a corpus that differ in one kind of setting; it is written by `hybrid-des validate
 CORPUS --record`, never by hand.
 
-Of one kind of change, four of five ratios lie within the error that holds 0.8 of the weight of all its pairs and of one
-more, whose error may be any, each corpus of equal weight (conformal prediction with weights, see `experience`): of n
-pairs of one corpus, the ⌈0.8 (n + 1)⌉-th. Of a kind with fewer than nine pairs, they lie within the widest of all kinds
-that have as many. Errors of several kinds combine as
-independent ones do: to the root of the sum of their squares.
+Of one kind of change, four of five ratios lie within the error that holds 0.8 of the weight of all its pairs and of
+what is drawn next, whose error may be any, each corpus of equal weight. Drawn next is a corpus, as errors within one
+are alike (hierarchical conformal prediction: Lee, Barber and Willett, Distribution-free inference with hierarchical
+data, arxiv.org/abs/2306.06342). Of fewer than four corpora no error holds so much, and a pair is drawn (conformal
+prediction with weights, see `experience`): of n pairs of one corpus, it is the ⌈0.8 (n + 1)⌉-th. Of a kind with fewer
+than nine pairs, they lie within the widest of all kinds of changes of a plan that have as many. Errors of several kinds
+combine as independent ones do: to the root of the sum of their squares.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ COVERED = 0.8
 
 
 FEWEST = 9  # pairs of a kind that is told by its own
+
+
+OF_JOBS = ("number of GPUs", "batch")  # kinds of changes of the job, which tell nothing of others
 
 
 LEAST = 0.02  # a smaller change that may be none is a tie
@@ -98,7 +103,7 @@ def of_pairs(changed: Sequence[str], pairs: Sequence[Pair]) -> Difference | None
     reaches = {move: _reach(some) for move, some in kinds.items() if len(some) >= FEWEST}
     if not reaches:
         return None
-    widest = max(reaches.values())
+    widest = max([reach for move, reach in reaches.items() if move not in OF_JOBS] or reaches.values())
     reach = hypot(*(reaches.get(move, max([widest, *(pair.error for pair in kinds[move])])) for move in changed))
     return Difference(tuple(changed), reach, sum(len(kinds[move]) for move in changed))
 
@@ -106,10 +111,11 @@ def of_pairs(changed: Sequence[str], pairs: Sequence[Pair]) -> Difference | None
 def _reach(pairs: Sequence[Pair]) -> float:
     """The error that four of five ratios lie within, each corpus of equal weight; the largest if none does."""
     sizes = Counter(pair.corpus for pair in pairs)
-    each = len(pairs) / len(sizes)
-    needed, sofar = COVERED * (len(pairs) + 1), 0.0
+    corpora = len(sizes)
+    drawn = corpora if COVERED * (corpora + 1) <= corpora else len(pairs)
+    needed, sofar = COVERED * (drawn + 1), 0.0
     for pair in sorted(pairs, key=lambda pair: pair.error):
-        sofar += each / sizes[pair.corpus]
+        sofar += drawn / corpora / sizes[pair.corpus]
         if sofar >= needed - ROUNDING:
             return pair.error
     return max(pair.error for pair in pairs)

@@ -1,5 +1,6 @@
 """How sure a difference is: what differs between two scenarios, and how far predicted ratios of such pairs were off."""
 
+from collections import Counter
 from math import exp
 from statistics import fmean
 
@@ -101,6 +102,21 @@ def test_every_corpus_counts_alike():
     assert of_pairs(["schedule"], pairs[:30]).reach == pytest.approx(0.01)
 
 
+def test_a_new_corpus_is_drawn_where_four_or_more_are_known():
+    """Of nine, eight hold 0.8 of ten; of three, 0.8 of one pair more are held, as no three hold 0.8 of four."""
+    errors = [(corpus, corpus / 100 + number / 1000) for corpus in range(1, 10) for number in range(9)]
+    pairs = [pair_of(error, corpus=str(corpus)) for corpus, error in errors]
+    assert of_pairs(["schedule"], pairs).reach == pytest.approx(0.088)
+    assert of_pairs(["schedule"], pairs[:36]).reach == pytest.approx(0.048)
+    assert of_pairs(["schedule"], pairs[:27]).reach == pytest.approx(0.034)  # the 23rd of 27
+
+
+def test_what_other_jobs_tell_is_not_told_of_plans():
+    pairs = [*[pair_of(0.03)] * 9, *[pair_of(0.2, "batch")] * 9]
+    assert of_pairs(["chip"], pairs).reach == pytest.approx(0.03)
+    assert of_pairs(["batch"], pairs).reach == of_pairs(["chip"], pairs[9:]).reach == pytest.approx(0.2)
+
+
 def test_several_kinds_add_up_and_few_pairs_take_the_widest():
     pairs = [*[pair_of(0.03)] * 9, *[pair_of(0.04, "precision")] * 9, *[pair_of(0.01, "chip")] * 8]
     assert of_pairs(["schedule", "precision"], pairs).reach == pytest.approx(0.05)
@@ -141,6 +157,21 @@ def test_recorded_differences_hold_four_of_five():
     assert len(told) >= 6
     for move, of in told.items():
         assert fmean(fmean(inside) for inside in of.values()) >= 0.8, move
+
+
+def test_recorded_differences_hold_four_of_five_of_new_corpora():
+    """Of every kind that is told by its own pairs, and of all others together: each known by all other corpora."""
+    pairs = known_pairs()
+    counts = Counter(pair.move for pair in pairs)
+    held: dict[str, dict[str, list[bool]]] = {}
+    for corpus in {pair.corpus for pair in pairs}:
+        others = [pair for pair in pairs if pair.corpus != corpus]
+        for one in (pair for pair in pairs if pair.corpus == corpus):
+            kind = one.move if counts[one.move] >= FEWEST else "few pairs"
+            held.setdefault(kind, {}).setdefault(corpus, []).append(one.error <= of_pairs([one.move], others).reach)
+    assert len(held) >= 7
+    for kind, of in held.items():
+        assert fmean(fmean(inside) for inside in of.values()) >= 0.8, kind
 
 
 def test_recorded_ratios_are_met():

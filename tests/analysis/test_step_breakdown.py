@@ -126,6 +126,27 @@ def test_efficiency_leaves_out_exposed_communication(found):
     assert found["one GPU"].breakdown.efficiency == 1
 
 
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_one_gpu_is_efficient(recompute):
+    """It only computes, whatever it computes again, if no launch outlasts its op."""
+    alone = of_model(parallel={}, recompute=recompute, efficiency={"launch": 0, "layer_overhead": 0})
+    found = simulate(scenario_from(merged(alone, {"cluster": {"gpus_per_node": 1}})))
+    assert found.breakdown.efficiency == 1 == found.summary["efficiency"] == found.summary["speedup"]
+    assert (found.breakdown.shares["recomputing"] > 0) == (recompute == "full")
+
+
+def test_exposed_communication_lowers_efficiency():
+    """Of tensor ranks by what computation hides, of replicas by the speed of their links."""
+    hidden = [of_model(parallel={"tensor": 4, "data": 2}, overlap={"tensor": share}) for share in (1, 0.5, 0)]
+    slower = [
+        of_model(parallel={"data": 8}, cluster={"nvlink": {"bandwidth": f"{bandwidth} GB/s"}})
+        for bandwidth in (900, 90, 9)
+    ]
+    for one_by_one in (hidden, slower):
+        efficiencies = [step_breakdown(run(scenario_from(values))).efficiency for values in one_by_one]
+        assert 1 > efficiencies[0] > efficiencies[1] > efficiencies[2] > 0
+
+
 def test_each_part_is_zero_without_its_cause():
     base = of_model(parallel={"tensor": 2, "pipeline": 2}, recompute="full")
     with_all = shares(base)
