@@ -100,15 +100,22 @@ def rest(
     room = MOST_LINES - above - len(loss) - len(tail) if width >= USUAL else None
     lines = [*loss, *_changes(lost, advice, width, None if details else room), *tail]
     if details and isinstance(explanation, Explanation):
-        lines += ["", *labelled(detail_blocks(explanation, max(width - LABEL, NARROWEST)), width, LABEL)]
+        lines += ["", *detail_lines(explanation, width)]
     return "\n".join(lines)
+
+
+def detail_lines(explanation: Explanation, width: int) -> list[str]:
+    """What `--details` adds."""
+    return labelled(detail_blocks(explanation, max(width - LABEL, NARROWEST)), width, LABEL)
 
 
 def in_brief(lost: Losses) -> dict[str, list[str]]:
     """What a page shows of a run before there is advice, as texts by the labels of the text."""
+    fits = _peak(lost.run).fits
     said = {
+        "Memory": [] if fits else [tensors_text(memory_use(lost.run))],
         "Time": [shares_text(lost.breakdown.shares, lost.run.scenario.traced)],
-        "Main loss": [lost.verdict] if _peak(lost.run).fits else [],
+        "Main loss": [lost.verdict] if fits else [],
         "Mend": _mended(lost),
     }
     return {label: texts for label, texts in said.items() if texts}

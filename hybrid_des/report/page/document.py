@@ -49,12 +49,13 @@ DISTANCES = ("asked", "end")  # from `start`, in entries of the table of times
 class PageRun(NamedTuple):
     """One run of a page: its findings, its reasons if known, its name if several are compared.
 
-    `more` is HTML below the verdict.
+    `said` is HTML above the verdict, `more` below it.
     """
 
     findings: RunAnalysis
     reasons: Reasons | None = None
     name: str = ""
+    said: str = ""
     more: str = ""
 
 
@@ -149,7 +150,7 @@ def _section(run: PageRun, reasons: Reasons, several: bool) -> str:
     return (
         f'<section class="run"><{heading}>{title}</{heading}>{alarm}'
         f'<p class="setup">{html.escape(content.setup[0])}</p>'
-        f'<div class="cards">{cards}</div>{_shares(content.shares)}<div class="why">{verdict}{run.more}</div>'
+        f'<div class="cards">{cards}</div>{_shares(content.shares)}{run.said}<div class="why">{verdict}{run.more}</div>'
         f"{packed_chart(run.findings.run.scenario)}{tables}"
         f"<details><summary>report</summary><pre>{report}</pre></details></section>"
     )
