@@ -140,7 +140,9 @@ class OfferedLine(NamedTuple):
 def offered(lost: Losses, advice: Advice) -> dict[str, Any]:
     """What a page offers to change: a label, lines, why there are none, and what faster links would give."""
     lines = [
-        OfferedLine(line.change, ", ".join(_outcome(line, line.remarks, fits=advice.fits)), _flags(line), line.overrides)
+        OfferedLine(
+            line.change, ", ".join(_outcome(line, line.remarks, fits=advice.fits)), _flags(line), line.overrides
+        )
         for line in advice.lines
     ]
     hardware = _faster_links(lost, advice)
