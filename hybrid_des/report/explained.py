@@ -100,15 +100,22 @@ def rest(
     room = MOST_LINES - above - len(loss) - len(tail) if width >= USUAL else None
     lines = [*loss, *_changes(lost, advice, width, None if details else room), *tail]
     if details and isinstance(explanation, Explanation):
-        lines += ["", *labelled(detail_blocks(explanation, max(width - LABEL, NARROWEST)), width, LABEL)]
+        lines += ["", *detail_lines(explanation, width)]
     return "\n".join(lines)
+
+
+def detail_lines(explanation: Explanation, width: int) -> list[str]:
+    """What `--details` adds."""
+    return labelled(detail_blocks(explanation, max(width - LABEL, NARROWEST)), width, LABEL)
 
 
 def in_brief(lost: Losses) -> dict[str, list[str]]:
     """What a page shows of a run before there is advice, as texts by the labels of the text."""
+    fits = _peak(lost.run).fits
     said = {
+        "Memory": [] if fits else [tensors_text(memory_use(lost.run))],
         "Time": [shares_text(lost.breakdown.shares, lost.run.scenario.traced)],
-        "Main loss": [lost.verdict] if _peak(lost.run).fits else [],
+        "Main loss": [lost.verdict] if fits else [],
         "Mend": _mended(lost),
     }
     return {label: texts for label, texts in said.items() if texts}
@@ -133,7 +140,9 @@ class OfferedLine(NamedTuple):
 def offered(lost: Losses, advice: Advice) -> dict[str, Any]:
     """What a page offers to change: a label, lines, why there are none, and what faster links would give."""
     lines = [
-        OfferedLine(line.change, ", ".join(_outcome(line, line.remarks, fits=advice.fits)), _flags(line), line.overrides)
+        OfferedLine(
+            line.change, ", ".join(_outcome(line, line.remarks, fits=advice.fits)), _flags(line), line.overrides
+        )
         for line in advice.lines
     ]
     hardware = _faster_links(lost, advice)

@@ -12,12 +12,18 @@ from hybrid_des.analysis.step_breakdown import BUBBLE, COMPUTING, RECOMPUTING, S
 from hybrid_des.analysis.verdict import SHARE_NAMES
 from hybrid_des.analysis.waiting import waiting
 from hybrid_des.cluster.purposes import ACTIVATION, CONTEXT, PARAMETERS, REDUCTION
-from hybrid_des.report.palette import MESSAGE, cause_name
+from hybrid_des.report.palette import ACTIVITIES, CAUSES, MESSAGE, cause_colour, cause_name
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 MESSAGES = Fraction(1, 100)  # share of the step from which the wait for pipeline messages is shown in parts
 USUAL = (ACTIVATION.cause, REDUCTION.cause, END_OF_STEP)  # causes of idle time that are shown even if there is none
+
+
+COLOURS = {
+    **{part + cause_name(cause): cause_colour(cause) for part in ("", MESSAGE) for cause in CAUSES},
+    **{f"{axis} collectives": CAUSES[f"{axis}_collective"].colour for axis in AXES},  # which are no idle time
+}
 
 
 class Share(NamedTuple):
@@ -27,6 +33,11 @@ class Share(NamedTuple):
     seconds: float
     fraction: float
     activity: str
+
+    @property
+    def colour(self) -> str:
+        """Its colour on pages."""
+        return COLOURS.get(self.label, ACTIVITIES[self.activity].colour)
 
 
 def step_rows(run: Run, breakdown: StepBreakdown) -> list[Share]:

@@ -12,6 +12,7 @@ from hybrid_des import explain, load, render_explanation, simulate
 from hybrid_des.analysis.advice import Advice, AdviceLine
 from hybrid_des.analysis.difference import Difference
 from hybrid_des.analysis.losses import losses, step_alone
+from hybrid_des.report.content import content_of
 from hybrid_des.report.explained import in_brief, offered, opening, rest
 from hybrid_des.report.page.traced_pages import explanation_page
 from hybrid_des.scenario.loading import scenario_from
@@ -201,3 +202,14 @@ def test_a_terminal_shows_the_step_first(run, monkeypatch):
     assert run("explain", SCENARIOS / "prototype_4gpu.yaml", "--quiet")[0] == 0
     assert shown[0] == opening(step_alone(load(SCENARIOS / "prototype_4gpu.yaml")))
     assert len(shown) == 2 and shown[1].startswith("Main loss  ")
+
+
+def test_a_page_has_shares_that_sum_to_the_step(tmp_path):
+    """The page of a run, with the names and figures of its report."""
+    result = simulate(SCENARIOS / "contention_slower.yaml")
+    result.write(tmp_path)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    bar, names = re.search(r'<div class="shares">(.*?)</div><div class="causes">(.*?)</div>', page).groups()
+    assert sum(map(float, re.findall(r"width:([\d.]+)%", bar))) == pytest.approx(100, abs=0.01)
+    assert f"computing {result.summary['step_shares']['computing']:.1%}" in names
+    assert set(re.findall(r">([a-z][^<>]*?) [\d.]+%<", names)) <= {one.label for one in content_of(result).shares}

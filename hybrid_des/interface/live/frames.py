@@ -15,7 +15,6 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hybrid_des.analysis.losses import losses
-from hybrid_des.analysis.model_figures import AXES
 from hybrid_des.errors import HybridDesError, UsageError, one_line
 from hybrid_des.interface.cli.deadline import has_timer, timer
 from hybrid_des.interface.live.controls import controls_of
@@ -25,7 +24,6 @@ from hybrid_des.report.content import content_of
 from hybrid_des.report.explained import in_brief, offered
 from hybrid_des.report.fact import Fact
 from hybrid_des.report.page.document import PageRun, run_data
-from hybrid_des.report.palette import ACTIVITIES, CAUSES, MESSAGE, cause_colour, cause_name
 from hybrid_des.result import Result, simulate
 from hybrid_des.scenario.composition import anchor, anchor_overrides, files_in, override
 from hybrid_des.scenario.definition import Scenario
@@ -38,12 +36,6 @@ from hybrid_des.studies.sweep.rows import columns
 from hybrid_des.units import format_bytes
 
 FAST = 1  # level of zlib's compression
-
-
-COLOURS = {
-    **{part + cause_name(cause): cause_colour(cause) for part in ("", MESSAGE) for cause in CAUSES},
-    **{f"{axis} collectives": CAUSES[f"{axis}_collective"].colour for axis in AXES},  # which are no idle time
-}
 
 
 FILES = ("*.yaml", "*.yml")
@@ -291,8 +283,7 @@ def _said(result: Result) -> dict[str, Any]:
         "cards": [as_known(fact, result)._asdict() for fact in (*content.headline, held)],
         "resources": [fact._asdict() for fact in content.resources],
         "shares": [
-            {**share._asdict(), "colour": COLOURS.get(share.label, ACTIVITIES[share.activity].colour)}
-            for share in content.shares
+            {**share._asdict(), "colour": share.colour} for share in content.shares
         ],
         "numbers": numbers,
         "limits": content.limits,

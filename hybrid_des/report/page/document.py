@@ -22,6 +22,7 @@ from hybrid_des.report.content import content_of
 from hybrid_des.report.fact import Fact
 from hybrid_des.report.page.drawn import TIMES, Tables, tables_of
 from hybrid_des.report.page.packed_chart import packed_chart
+from hybrid_des.report.step_rows import Share
 from hybrid_des.report.terminal import render
 
 if TYPE_CHECKING:
@@ -39,18 +40,22 @@ WIDTH = 110  # characters of the report
 LEVEL = 9  # of zlib
 
 
+SHOWN = 0.0005  # a share of the step that is named beside its bar
+
+
 DISTANCES = ("asked", "end")  # from `start`, in entries of the table of times
 
 
 class PageRun(NamedTuple):
     """One run of a page: its findings, its reasons if known, its name if several are compared.
 
-    `more` is HTML below the verdict.
+    `said` is HTML above the verdict, `more` below it.
     """
 
     findings: RunAnalysis
     reasons: Reasons | None = None
     name: str = ""
+    said: str = ""
     more: str = ""
 
 
@@ -145,10 +150,24 @@ def _section(run: PageRun, reasons: Reasons, several: bool) -> str:
     return (
         f'<section class="run"><{heading}>{title}</{heading}>{alarm}'
         f'<p class="setup">{html.escape(content.setup[0])}</p>'
-        f'<div class="cards">{cards}</div><div class="why">{verdict}{run.more}</div>'
+        f'<div class="cards">{cards}</div>{_shares(content.shares)}{run.said}<div class="why">{verdict}{run.more}</div>'
         f"{packed_chart(run.findings.run.scenario)}{tables}"
         f"<details><summary>report</summary><pre>{report}</pre></details></section>"
     )
+
+
+def _shares(shares: Sequence[Share]) -> str:
+    """What the mean GPU does in a step: a bar whose parts sum to it, and their names."""
+    bars = (
+        f'<i style="width:{100 * one.fraction:.3f}%;background:{one.colour}" title="{html.escape(one.label)}"></i>'
+        for one in shares
+    )
+    names = (
+        f'<span><i style="background:{one.colour}"></i>{html.escape(one.label)} {one.fraction:.1%}</span>'
+        for one in shares
+        if one.fraction >= SHOWN
+    )
+    return f'<div class="shares">{"".join(bars)}</div><div class="causes">{"".join(names)}</div>'
 
 
 def _card(fact: Fact) -> str:

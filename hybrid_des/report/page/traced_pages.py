@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.reasons import Reasons, reasons_of
 from hybrid_des.planning.program_table import NONE, Column
 from hybrid_des.report.compared import render_comparison
-from hybrid_des.report.explained import render_explanation
+from hybrid_des.report.explained import detail_lines, in_brief, offered
 from hybrid_des.report.page.document import WIDTH, PageRun, page_of
 from hybrid_des.report.plots.style import LINES
 from hybrid_des.units import format_seconds
@@ -32,12 +33,31 @@ LINE = 13  # pixels between names
 
 
 def explanation_page(explanation: Explanation) -> str:
-    """The page of `explain`: its text, curves and changes above the run."""
-    lines = render_explanation(explanation, WIDTH, details=True).splitlines()
+    """The page of `explain`: what the step is lost to, advice, details, curves and changes above the run."""
+    lines = detail_lines(explanation, WIDTH)
     shown = explanation.traced.shown
     drawn = curves_svg(curves(explanation.run, explanation.gains, explanation.at_once), explanation.seconds(1))
     more = f"<div>{drawn}{what_if_table(explanation)}</div>"
-    return page_of([PageRun(RunAnalysis(shown.run), traced_reasons(shown.slack.graph, lines), more=more)])
+    reasons = traced_reasons(shown.slack.graph, lines)
+    return page_of([PageRun(RunAnalysis(shown.run), reasons, said=said_html(explanation), more=more)])
+
+
+def said_html(explanation: Explanation) -> str:
+    """The short text of `explain` below its title, as a list of labels and texts."""
+    lost, advice = explanation.losses, explanation.advice
+    rows = {label: "\n".join(map(html.escape, texts)) for label, texts in in_brief(lost).items()}
+    if advice is not None:
+        told = offered(lost, advice)
+        rows[told["label"]] = html.escape(told.get("none", "")) or "".join(map(_offer, told["lines"]))
+        rows |= {"Hardware": html.escape(told["hardware"])} if "hardware" in told else {}
+    return f'<dl class="said">{"".join(f"<dt>{label}</dt><dd>{text}</dd>" for label, text in rows.items())}</dl>'
+
+
+def _offer(line: Mapping[str, Any]) -> str:
+    """A line of advice: what changes, what that gives, and the flags, or else the keys that do it."""
+    keys = line["flags"] or ", ".join(f"{key}={value}" for key, value in line["changes"].items())
+    change, outcome, keys = map(html.escape, (line["change"], line["outcome"], keys))
+    return f'<div class="offer"><b>{change}</b> {outcome}<small>{keys}</small></div>'
 
 
 def comparison_page(comparison: Comparison) -> str | None:
