@@ -61,7 +61,7 @@ def _schedule(before: Scenario, after: Scenario) -> Iterator[str]:
     if after.parallel.pipeline == 1:
         return
     if now.kind == VIRTUAL and (was.kind, was.chunks) != (now.kind, now.chunks):
-        yield f"{now.chunks} virtual stages"
+        yield _virtual(was.kind, was.chunks, now.chunks)
     elif now.kind is not None and was.kind != now.kind and (before.parallel.pipeline > 1 or now.kind != "1f1b"):
         yield title_of(now.kind)
     elif was.p2p != now.p2p and before.parallel.pipeline > 1:
@@ -70,6 +70,13 @@ def _schedule(before: Scenario, after: Scenario) -> Iterator[str]:
         rules = {"even": "stages of equal layers", "ends-1": "a layer less on both end stages"}
         rule = after.parallel.stages
         yield rules.get(rule, f"{rule} stages") if isinstance(rule, str) else "other stages"
+
+
+def _virtual(was: str | None, before: int, after: int) -> str:
+    """Chunks of interleaved 1F1B, which its frameworks call virtual stages, after another schedule."""
+    if was == VIRTUAL:
+        return f"{before} → {after} virtual stages"
+    return f"{after} virtual stages" if was in (None, "1f1b") else f"{title_of(VIRTUAL)}, {after} virtual stages"
 
 
 def _network(before: Scenario, after: Scenario) -> Iterator[str]:
@@ -96,8 +103,12 @@ def _network(before: Scenario, after: Scenario) -> Iterator[str]:
 def _experts(before: Scenario, after: Scenario) -> Iterator[str]:
     if before.experts.dispatcher != after.experts.dispatcher:
         yield f"dispatcher {after.experts.dispatcher}"
-    if after.experts.streams and not before.experts.streams:
+    if _beside(after) and not _beside(before):
         yield "exchanges of experts beside computation"
+
+
+def _beside(scenario: Scenario) -> bool:
+    return scenario.experts.streams and getattr(scenario.schedule.options, "pairs", True)
 
 
 def _host(before: Scenario, after: Scenario) -> Iterator[str]:
