@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from hybrid_des.pipeline.plan import Plan
     from hybrid_des.planning.gradients import ReplicaGroup
     from hybrid_des.scenario.definition import Scenario
+    from hybrid_des.scenario.sections.experts import ExpertTraffic
 
 
 MOST_PAIRS = 64  # members of the largest group whose collective may use any pair of them
@@ -367,8 +368,14 @@ def tensor_traffic(
         loads=loads,
         unsettled=frozenset(unsettled),
         flows=whole() if disturbed and few else flows,
-        streams=frozenset({"expert"} & set(groups)) if scenario.experts.streams else frozenset(),
+        streams=frozenset({"expert"} & set(groups)) if _beside(scenario.experts, plan) else frozenset(),
     )
+
+
+def _beside(experts: ExpertTraffic, plan: Plan) -> bool:
+    """Whether exchanges with experts have a stream of their own, and something runs beside them."""
+    pairs = (len(form) > 1 for _, forms in plan.forms for form in forms)
+    return experts.streams and (experts.delay_weight or any(pairs))
 
 
 def _perturbed(scenario: Scenario) -> bool:

@@ -34,6 +34,19 @@ def test_an_op_on_its_own_waits_for_its_exchanges(kind):
     assert run(scenario(FREE, **sections)).duration == run(scenario({}, **sections)).duration
 
 
+@pytest.mark.parametrize("tensor_traffic", ["replay", "messages"])
+@pytest.mark.parametrize("kind", ["1f1b", "gpipe", "zb-h1"])
+def test_streams_without_pairs_change_nothing(kind, tensor_traffic):
+    """Neither the step, nor what of it is said to be exchanges and launches, nor the events."""
+    found = [
+        summary(run(scenario({"streams": streams}, schedule={"kind": kind}, tensor_traffic=tensor_traffic)))
+        for streams in (True, False)
+    ]
+    for one in found:
+        one.pop("wall_s")
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("tensor", [1, 2])
 @pytest.mark.parametrize("kind", ["1f1b", "interleaved-1f1b"])
 def test_pairs_hide_exchanges_and_nothing_else(kind, tensor):

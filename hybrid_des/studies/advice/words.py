@@ -62,7 +62,7 @@ def _schedule(before: Scenario, after: Scenario) -> Iterator[str]:
     if after.parallel.pipeline == 1:
         return
     if now.kind == VIRTUAL and (was.kind, was.chunks) != (now.kind, now.chunks):
-        yield f"{now.chunks} virtual stages"
+        yield _virtual(was.kind, was.chunks, now.chunks)
     elif now.kind is not None and was.kind != now.kind and (before.parallel.pipeline > 1 or now.kind != "1f1b"):
         yield title_of(now.kind)
     elif was.p2p != now.p2p and before.parallel.pipeline > 1:
@@ -71,6 +71,13 @@ def _schedule(before: Scenario, after: Scenario) -> Iterator[str]:
         rules = {"even": "equal layers per stage", "ends-1": "one layer fewer on the first and the last stage"}
         rule = after.parallel.stages
         yield rules.get(rule, f"{rule} stages") if isinstance(rule, str) else "other stages"
+
+
+def _virtual(was: str | None, before: int, after: int) -> str:
+    """Chunks of interleaved 1F1B, which its frameworks call virtual stages, after another schedule."""
+    if was == VIRTUAL:
+        return f"{before} → {after} virtual stages"
+    return f"{after} virtual stages" if was in (None, "1f1b") else f"{title_of(VIRTUAL)}, {after} virtual stages"
 
 
 def _network(before: Scenario, after: Scenario) -> Iterator[str]:
@@ -98,8 +105,12 @@ def _network(before: Scenario, after: Scenario) -> Iterator[str]:
 def _experts(before: Scenario, after: Scenario) -> Iterator[str]:
     if before.experts.dispatcher != after.experts.dispatcher:
         yield f"{after.experts.dispatcher} dispatcher"
-    if after.experts.streams and not before.experts.streams:
+    if _beside(after) and not _beside(before):
         yield "expert all-to-alls overlapped with computation"
+
+
+def _beside(scenario: Scenario) -> bool:
+    return scenario.experts.streams and getattr(scenario.schedule.options, "pairs", True)
 
 
 def _host(before: Scenario, after: Scenario) -> Iterator[str]:

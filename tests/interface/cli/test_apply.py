@@ -31,3 +31,5 @@ def test_a_change_that_was_not_proposed_cannot_be_applied(run, tmp_path):
     code, _, err = run("explain", file, "--apply", "9", "--write", tmp_path / "next.yaml")
     assert code == 2 and err == ["--apply 9: job has 1 change to apply"]
     assert not (tmp_path / "next.yaml").exists()
+    code, _, err = run("explain", file, "--set", "schedule.microbatches=800", "--apply", "1", "--write", "next.yaml")
+    assert code == 2 and err == ["--apply 1: job has no change to apply"]

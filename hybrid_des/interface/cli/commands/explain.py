@@ -99,7 +99,7 @@ def _apply(args: argparse.Namespace, advice: Advice) -> None:
         UsageError: there is no change of this number.
     """
     if args.apply > len(advice.lines):
-        number = f"{len(advice.lines)} changes" if len(advice.lines) != 1 else "1 change"
+        number = count(len(advice.lines), "change") if advice.lines else "no change"
         raise UsageError(f"--apply {args.apply}: {advice.scenario.name} has {number} to apply")
     line = advice.lines[args.apply - 1]
     write_file(args.write, applied(args.file, line, args.set))
