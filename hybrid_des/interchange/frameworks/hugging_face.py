@@ -49,7 +49,7 @@ def read_hugging_face(text: str, name: str) -> Imported:
     if family == "vit":
         return _vision(config)
     known = tables.FAMILIES.get(family)
-    config.values = {**(known or tables.Family()).settings, **config.values}
+    config.take_defaults((known or tables.Family()).settings)
     model = _sizes(config, family)
     model |= {"tied": config.tied(known), **(known or tables.Family()).values, **_said(config)}
     if model.get("pooler"):
@@ -91,8 +91,14 @@ class _Config:
 
     def __init__(self, values: Mapping[str, Any], outer: Mapping[str, Any], name: str) -> None:
         self.values, self.outer, self.name = values, outer, name
+        self.defaults: Mapping[str, Any] = {}
         self._read: set[str] = {"model_type", "tie_word_embeddings"}
         self._wrong: list[str] = []
+
+    def take_defaults(self, settings: Mapping[str, Any]) -> None:
+        """Let settings count that a family has where they are missing."""
+        self.defaults = {name: value for name, value in settings.items() if name not in self.values}
+        self.values = {**self.defaults, **self.values}
 
     def size(self, names: Sequence[str]) -> int | None:
         """The first of these settings that is there.
@@ -406,6 +412,10 @@ def _assumed(config: _Config, model: Mapping[str, Any], family: tables.Family | 
     longest = model.get("sequence")
     if longest:
         yield f"model.sequence: {longest}: the longest that the model takes; state that of training"
+    for ours, names in tables.SIZES.items():
+        for name in config.defaults.keys() & set(names) - {"max_position_embeddings"}:
+            default = f"the default of {config.text('model_type')}"
+            yield f"model.{ours}: {config.defaults[name]}: {name} is missing; {default}"
     if family is None:
         kind = config.text("model_type")
         named = f'model_type "{one_line(kind, LONGEST_SHOWN)}" is not known' if kind else "there is no model_type"
