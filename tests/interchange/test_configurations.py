@@ -59,7 +59,7 @@ def test_keys_that_make_other_layers_are_refused_by_name(key, value, shown):
     {"attn_type_list": [1] * 12}, {"interleave_moe_layer_step": 1},
     {"word_embed_proj_dim": 1024, "embedding_size": 1024},
     {"attn_config": {"attn_type": "multihead_attention"}}, {"moe_capacity": [64, 64, 64], "moe_gate": "topk"},
-    {"layer_types": ["attention"] * 12, "mamba_n_heads": 128},
+    {"layer_types": ["attention"] * 12, "mamba_n_heads": 128, "time_step_limit": [0.0, 1.0]},
 ])  # fmt: skip
 def test_values_that_change_nothing_are_accepted(same):
     assert model(EXPERTS | same) == model(EXPERTS)

@@ -19,6 +19,7 @@ from hybrid_des.options import describe
 _SHARED_WIDTHS = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size")
 _INNER = ("text_config", "llm_config", "language_config")  # where a model of several parts has its language model
 _SECTIONS = ("attn_config", "ffn_config")  # where settings of attention and MLP stand by themselves
+_MAMBA = ("mamba_", "time_step_")
 _EMBEDDING_WIDTHS = ("word_embed_proj_dim", "embedding_size")  # other layers where it is not the hidden size
 _ATTENTION_BIASES = ("attention_bias", "qkv_bias", "use_qkv_bias", "add_qkv_bias")
 _ALL_BIASES = ("use_bias", "bias", "add_bias_linear")
@@ -26,7 +27,7 @@ _QK_NORMS = ("use_qk_norm", "qk_norm", "qk_layernorm", "use_qk_layernorm")
 _ROUTER_BIASES = ("use_routing_bias", "moe_use_aux_free", "moe_router_enable_expert_bias")
 _HAS_EXPERTS = ("is_moe", "use_moe", "enable_moe_block")  # switches of numbers that stand there all the same
 _WINDOWS = ("sliding_attention", "sliding_window")
-_ACTIVATIONS = ("hidden_act", "activation_function", "hidden_activation", "mlp_hidden_act")
+_ACTIVATIONS = ("hidden_act", "activation_function", "activation", "hidden_activation", "mlp_hidden_act")
 _GATED = ("silu", "swish", "swiglu")  # activations of MLPs as Llama's
 _FULL = "full_attention"
 _BESIDE = "cluster, parallel, batch: a model's configuration does not say them"
@@ -391,7 +392,7 @@ def _kinds(config: _Config) -> list[str]:
             count = f"{kinds.count(kind)} of {len(kinds)} layers"
             raise UsageError(f"{config.name}: layer_types: {count} are {shown}: other layers than those known here")
     if kinds:
-        config.pass_over(*(name for name in config.values if name.startswith("mamba_")))  # of no layer
+        config.pass_over(*(name for name in config.values if name.startswith(_MAMBA)))  # of no layer
     return [_FULL if kind == "attention" else kind for kind in kinds]
 
 
