@@ -40,6 +40,7 @@ OTHER_LAYERS = [
     ("layer_types", ["linear_attention", "full_attention"], "linear_attention"), ("moe_layer_freq", [1, 0], "[1, 0]"),
     ("use_cla", True, "true"), ("word_embed_proj_dim", 512, "512"), ("attn_type", "multiquery_attention", "multiquery"),
     ("num_attention_heads_per_layer", [48, 72], "[48, 72]"), ("gating", "per-head", "per-head"),
+    ("moe_capacity", [1.2, 2.0], "1.2"),
     ("layer_group_size", 4, "4"), ("num_layers_per_stack", 16, "16"), ("H_cycles", 2, "2"), ("num_codebooks", 8, "8"),
     ("num_kv_reuse_layers", 8, "8"), ("shared_intermediate_size", 1000, "1000"),
 ]  # fmt: skip
@@ -226,6 +227,8 @@ def test_switches_decide_whether_a_number_counts():
     groups = {"multi_query_group_num": 2, "multi_query_attention": True}
     assert model(DENSE | groups)["kv_heads"] == 16 // 8
     assert "kv_heads" not in model(DENSE | groups | {"multi_query_attention": False})
+    assert model(DENSE | {"model_type": "hunyuan_v1_moe"})["qk_norm"] is True
+    assert model(DENSE | {"model_type": "hunyuan_v1_moe", "use_qk_norm": False})["qk_norm"] is False
     shared = EXPERTS | {"num_shared_expert": [1] * 12, "use_mixed_mlp_moe": True}
     assert model(shared)["experts"]["shared"] == 1
     for switch in ("use_mixed_mlp_moe", "moe_router_enable_shared_expert"):

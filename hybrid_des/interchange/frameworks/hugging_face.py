@@ -281,6 +281,8 @@ def _said(config: _Config) -> dict[str, Any]:
         said["bias"] = False
     if config.on(*_QK_NORMS):
         said["qk_norm"] = True
+    elif config.off(*_QK_NORMS):
+        said["qk_norm"] = False
     if config.off("rmsnorm"):
         said["norm"] = "layer"
     config.pass_over("mlp_bias", *_ATTENTION_BIASES)
