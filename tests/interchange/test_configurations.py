@@ -40,6 +40,7 @@ OTHER_LAYERS = [
     ("layer_types", ["linear_attention", "full_attention"], "linear_attention"), ("moe_layer_freq", [1, 0], "[1, 0]"),
     ("use_cla", True, "true"), ("word_embed_proj_dim", 512, "512"), ("attn_type", "multiquery_attention", "multiquery"),
     ("num_attention_heads_per_layer", [48, 72], "[48, 72]"), ("gating", "per-head", "per-head"),
+    ("moe_capacity", [1.2, 2.0], "1.2"),
     ("layer_group_size", 4, "4"), ("num_layers_per_stack", 16, "16"), ("H_cycles", 2, "2"), ("num_codebooks", 8, "8"),
     ("num_kv_reuse_layers", 8, "8"), ("shared_intermediate_size", 1000, "1000"),
 ]  # fmt: skip
@@ -56,9 +57,10 @@ def test_keys_that_make_other_layers_are_refused_by_name(key, value, shown):
 @pytest.mark.parametrize("same", [
     {"decoder_sparse_step": 1, "mlp_only_layers": []}, {"moe_layer_freq": 1}, {"num_kv_shared_layers": 0},
     {"hybrid_override_pattern": None}, {"attn_output_gate": False}, {"layer_types": ["full_attention"] * 12},
-    {"attn_type_list": [1] * 12}, {"interleave_moe_layer_step": 1}, {"word_embed_proj_dim": 1024, "embedding_size": 1024},
+    {"attn_type_list": [1] * 12}, {"interleave_moe_layer_step": 1},
+    {"word_embed_proj_dim": 1024, "embedding_size": 1024},
     {"attn_config": {"attn_type": "multihead_attention"}}, {"moe_capacity": [64, 64, 64], "moe_gate": "topk"},
-    {"layer_types": ["attention"] * 12, "mamba_n_heads": 128},
+    {"layer_types": ["attention"] * 12, "mamba_n_heads": 128, "time_step_limit": [0.0, 1.0]},
 ])  # fmt: skip
 def test_values_that_change_nothing_are_accepted(same):
     assert model(EXPERTS | same) == model(EXPERTS)
@@ -225,6 +227,8 @@ def test_switches_decide_whether_a_number_counts():
     groups = {"multi_query_group_num": 2, "multi_query_attention": True}
     assert model(DENSE | groups)["kv_heads"] == 16 // 8
     assert "kv_heads" not in model(DENSE | groups | {"multi_query_attention": False})
+    assert model(DENSE | {"model_type": "hunyuan_v1_moe"})["qk_norm"] is True
+    assert model(DENSE | {"model_type": "hunyuan_v1_moe", "use_qk_norm": False})["qk_norm"] is False
     shared = EXPERTS | {"num_shared_expert": [1] * 12, "use_mixed_mlp_moe": True}
     assert model(shared)["experts"]["shared"] == 1
     for switch in ("use_mixed_mlp_moe", "moe_router_enable_shared_expert"):
@@ -263,3 +267,14 @@ def test_vision_transformers_say_what_they_leave_open():
         read(VIT | {"patch_size": None})
     with pytest.raises(UsageError, match="num_experts: 8"):
         read(VIT | {"num_experts": 8})
+
+
+def test_sizes_that_a_family_has_by_default_are_said():
+    """Gemma 3 4B states four sizes (transformers, configuration_gemma3.py, has the others)."""
+    stated = {"num_hidden_layers": 34, "hidden_size": 2560, "intermediate_size": 10240, "sliding_window": 1024}
+    imported = read({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", **stated}})
+    found = nested(imported.values)["model"]
+    assert (found["heads"], found["kv_heads"], found["head_size"], found["vocab"]) == (8, 4, 256, 262208)
+    assert "model.heads: 8: num_attention_heads is missing; the default of gemma3_text" in imported.assumed
+    assert not any("is missing" in line for line in read(DENSE | {"model_type": "gemma3_text", "head_dim": 64,
+                   "num_key_value_heads": 4}).assumed)  # fmt: skip

@@ -19,6 +19,7 @@ from hybrid_des.options import describe
 _SHARED_WIDTHS = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size")
 _INNER = ("text_config", "llm_config", "language_config")  # where a model of several parts has its language model
 _SECTIONS = ("attn_config", "ffn_config")  # where settings of attention and MLP stand by themselves
+_MAMBA = ("mamba_", "time_step_")
 _EMBEDDING_WIDTHS = ("word_embed_proj_dim", "embedding_size")  # other layers where it is not the hidden size
 _ATTENTION_BIASES = ("attention_bias", "qkv_bias", "use_qkv_bias", "add_qkv_bias")
 _ALL_BIASES = ("use_bias", "bias", "add_bias_linear")
@@ -26,7 +27,7 @@ _QK_NORMS = ("use_qk_norm", "qk_norm", "qk_layernorm", "use_qk_layernorm")
 _ROUTER_BIASES = ("use_routing_bias", "moe_use_aux_free", "moe_router_enable_expert_bias")
 _HAS_EXPERTS = ("is_moe", "use_moe", "enable_moe_block")  # switches of numbers that stand there all the same
 _WINDOWS = ("sliding_attention", "sliding_window")
-_ACTIVATIONS = ("hidden_act", "activation_function", "hidden_activation", "mlp_hidden_act")
+_ACTIVATIONS = ("hidden_act", "activation_function", "activation", "hidden_activation", "mlp_hidden_act")
 _GATED = ("silu", "swish", "swiglu")  # activations of MLPs as Llama's
 _FULL = "full_attention"
 _BESIDE = "cluster, parallel, batch: a model's configuration does not say them"
@@ -49,7 +50,7 @@ def read_hugging_face(text: str, name: str) -> Imported:
     if family == "vit":
         return _vision(config)
     known = tables.FAMILIES.get(family)
-    config.values = {**(known or tables.Family()).settings, **config.values}
+    config.take_defaults((known or tables.Family()).settings)
     model = _sizes(config, family)
     model |= {"tied": config.tied(known), **(known or tables.Family()).values, **_said(config)}
     if model.get("pooler"):
@@ -91,8 +92,14 @@ class _Config:
 
     def __init__(self, values: Mapping[str, Any], outer: Mapping[str, Any], name: str) -> None:
         self.values, self.outer, self.name = values, outer, name
+        self.defaults: Mapping[str, Any] = {}
         self._read: set[str] = {"model_type", "tie_word_embeddings"}
         self._wrong: list[str] = []
+
+    def take_defaults(self, settings: Mapping[str, Any]) -> None:
+        """Let settings count that a family has where they are missing."""
+        self.defaults = {name: value for name, value in settings.items() if name not in self.values}
+        self.values = {**self.defaults, **self.values}
 
     def size(self, names: Sequence[str]) -> int | None:
         """The first of these settings that is there.
@@ -274,6 +281,8 @@ def _said(config: _Config) -> dict[str, Any]:
         said["bias"] = False
     if config.on(*_QK_NORMS):
         said["qk_norm"] = True
+    elif config.off(*_QK_NORMS):
+        said["qk_norm"] = False
     if config.off("rmsnorm"):
         said["norm"] = "layer"
     config.pass_over("mlp_bias", *_ATTENTION_BIASES)
@@ -385,7 +394,7 @@ def _kinds(config: _Config) -> list[str]:
             count = f"{kinds.count(kind)} of {len(kinds)} layers"
             raise UsageError(f"{config.name}: layer_types: {count} are {shown}: other layers than those known here")
     if kinds:
-        config.pass_over(*(name for name in config.values if name.startswith("mamba_")))  # of no layer
+        config.pass_over(*(name for name in config.values if name.startswith(_MAMBA)))  # of no layer
     return [_FULL if kind == "attention" else kind for kind in kinds]
 
 
@@ -406,6 +415,10 @@ def _assumed(config: _Config, model: Mapping[str, Any], family: tables.Family | 
     longest = model.get("sequence")
     if longest:
         yield f"model.sequence: {longest}: the longest that the model takes; state that of training"
+    for ours, names in tables.SIZES.items():
+        for name in config.defaults.keys() & set(names) - {"max_position_embeddings"}:
+            default = f"the default of {config.text('model_type')}"
+            yield f"model.{ours}: {config.defaults[name]}: {name} is missing; {default}"
     if family is None:
         kind = config.text("model_type")
         named = f'model_type "{one_line(kind, LONGEST_SHOWN)}" is not known' if kind else "there is no model_type"
