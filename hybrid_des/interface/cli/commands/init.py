@@ -1,9 +1,9 @@
 """List the shipped scenarios, copy one, or make one from a model's config.json or a launch line of Megatron-LM.
 
 Without a name, the shipped scenarios are listed. A copy comes with the files that it builds on. `--from` takes a
-config.json of Hugging Face, `--from-megatron` the flags of pretrain_gpt.py or a script that starts it, which is read
-and not run. What is assumed, unknown, not understood or refused by Megatron-LM is listed; values that depend on
-conditions of the script are UNKNOWN until --set states them. A file is never replaced by another text.
+config.json of Hugging Face, `--from-megatron` the flags of pretrain_gpt.py, a script or a manifest of Kubernetes that
+starts it, which is read and not run. What is unknown, not modelled, not understood, refused by Megatron-LM or assumed
+is listed; values that cannot be read are UNKNOWN until --set states them. A file is never replaced by another text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "name", metavar="NAME", nargs="?", help="a shipped scenario, such as a100_8x, or a new name; default: list all"
     )
     parser.add_argument("--from", dest="config", metavar="FILE", type=as_path, help="a model's config.json")
-    parser.add_argument("--from-megatron", dest="line", metavar="LINE", help="flags of Megatron-LM, or a script's path")
+    parser.add_argument(
+        "--from-megatron", dest="line", metavar="LINE", help="flags of Megatron-LM, or the path of a script or manifest"
+    )
     parser.add_argument(
         "--json", action="store_true", help="print the list, the written files, or what was found, as JSON"
     )
