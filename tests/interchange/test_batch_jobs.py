@@ -142,3 +142,11 @@ def test_manifests_without_a_line_are_refused(command, said):
 def test_texts_that_are_no_manifests_are_no_lines(text):
     with pytest.raises(UsageError, match="no flag of Megatron-LM"):
         read_megatron(text, "job.yaml")
+
+
+def test_torchrun_starts_one_node_unless_told_otherwise():
+    imported = read_megatron(f"torchrun --nproc-per-node 8 pretrain_gpt.py {SIZES}", "line")
+    assert (gpus(imported), imported.values["parallel.data"]) == ((1, 8), 8)
+    assert "cluster.nodes: 1: as torchrun starts without --nnodes" in imported.assumed
+    several = read_megatron(f"#SBATCH --nodes=4\nsrun torchrun --nproc-per-node 8 x.py {SIZES}", "train.sh")
+    assert gpus(several) == (4, 8)

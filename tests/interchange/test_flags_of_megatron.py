@@ -9,7 +9,7 @@ from hybrid_des.interchange.frameworks.megatron_unknown import STATES
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, scenario_file
 from hybrid_des.scenario.composition import nested
 from hybrid_des.scenario.export import to_mapping
-from hybrid_des.scenario.loading import scenario_from
+from hybrid_des.scenario.loading import load, scenario_from
 
 SIZES = {"layers": 16, "hidden": 512, "heads": 8, "ffn": 1408, "vocab": 32000, "sequence": 1024}
 LLAMA = (
@@ -192,3 +192,15 @@ def test_secrets_of_this_process_are_not_told():
     around = {"WANDB_API_KEY": "abc123", "HF_TOKEN": "def456"}
     found = read_megatron(f"{RUN} --wandb-key $WANDB_API_KEY --hub $HF_TOKEN", "train.sh", environment=around)
     assert not any("123" in line or "456" in line for lines in found[1:6] for line in lines)
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ("model={base: llama3.1-8b, window: 128, window_every: 4}", "model.window_every: 4"),
+    ("optimizer.state=8", "optimizer.state: 8 B"),
+    ("model={base: llama3.1-8b, vocab: 128255}", "model.vocab: 128255"),
+])  # fmt: skip
+def test_what_no_flag_says_of_models_and_optimizers_is_told(scenarios, change, said):
+    launch = megatron(
+        load(scenarios / "llama3.1-8b_8.yaml", ["parallel={tensor: 2, data: 4}", "recompute=none", change])
+    )
+    assert any(line.startswith(said) for line in launch.unsaid)

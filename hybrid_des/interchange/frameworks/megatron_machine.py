@@ -59,6 +59,10 @@ def machine(given: Given) -> Machine:
     per_node = _started(given)
     if nodes is None and ranks is not None and per_node is not None:  # mpirun -np 64 --npernode 8
         nodes = -(-ranks // per_node)
+    said = []
+    if nodes is None and "--nproc-per-node" in given and not any(flag in given.flags for flag in _NODES):
+        nodes = 1
+        said.append("cluster.nodes: 1: as torchrun starts without --nnodes")
     slurm = _slurm(given, nodes)
     if per_node is None and any(flag in given.flags for flag in _STARTED):
         per_node = _all_of_a_node(given, slurm)
@@ -66,7 +70,7 @@ def machine(given: Given) -> Machine:
         sizes = [size for size in (slurm.tasks,) if size is not None and size > 1]
         per_node = next(iter((*sizes, *slurm.held.values())), slurm.tasks)
     stated = {flag: word for flag in _NODES if (word := next(iter(given.words(flag)), ""))}
-    said = [*slurm.said, *_processes(given, per_node, slurm)]
+    said += [*slurm.said, *_processes(given, per_node, slurm)]
     if len({*stated.values()}) > 1:
         said.append(f"cluster.nodes: {nodes}: of {', '.join(' '.join(pair) for pair in stated.items())}")
     return Machine(nodes, per_node, tuple(said))

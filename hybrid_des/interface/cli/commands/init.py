@@ -1,11 +1,11 @@
 """List the shipped scenarios, copy one, or make one from a model's config.json or a launch line of Megatron-LM.
 
 Without a name, the shipped scenarios are listed. A copy comes with the files that it builds on. `--from` takes a
-config.json of Hugging Face, its folder or the name of a published model; `--from-megatron` the flags of pretrain_gpt.py
-or a script that starts it, which is read and not run. `--run -- bash run.sh 8B 1` runs the script, in a copy of its
-folder, with programs in place of torchrun, python, srun and others that note what would start. A model and a launch go
-together. What is assumed, unknown, not understood or refused by Megatron-LM is listed; values that depend on
-conditions of the script are UNKNOWN until --set states them. A file is never replaced by another text.
+config.json of Hugging Face, its folder or the name of a published model; `--from-megatron` the flags of pretrain_gpt.py,
+a script or a manifest of Kubernetes that starts it, which is read and not run. `--run -- bash run.sh 8B 1` runs the
+script, in a copy of its folder, with programs in place of torchrun, python, srun and others that note what would start.
+A model and a launch go together. What is unknown, not modelled, not understood, refused by Megatron-LM or assumed is
+listed; values that cannot be read are UNKNOWN until --set states them. A file is never replaced by another text.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--from", dest="model", metavar="MODEL", help="a model's config.json, its folder, or a published model's name"
     )
-    parser.add_argument("--from-megatron", dest="line", metavar="LINE", help="flags of Megatron-LM, or a script's path")
+    parser.add_argument(
+        "--from-megatron", dest="line", metavar="LINE", help="flags of Megatron-LM, or the path of a script or manifest"
+    )
     parser.add_argument(
         "--run", action="store_true", help="run the command after -- in a copy of its folder; read what it would start"
     )
