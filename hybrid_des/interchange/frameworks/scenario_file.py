@@ -48,6 +48,7 @@ class Imported(NamedTuple):
         unread: settings that were not understood.
         idle: settings that have no effect on the time of a step.
         refused: flags that the framework does not accept together, each with what it expects.
+        read: settings that are called otherwise here, each with its name.
     """
 
     values: Values
@@ -55,6 +56,7 @@ class Imported(NamedTuple):
     unread: tuple[str, ...]
     idle: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
 
 
 def values_of(scenario: Scenario) -> dict[str, Any]:

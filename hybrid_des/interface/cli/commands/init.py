@@ -1,9 +1,10 @@
-"""List the shipped scenarios, copy one, or make one from a model's config.json or a launch line of Megatron-LM.
+"""List the shipped scenarios, copy one, or make one from a model's config.json or another program's job.
 
 Without a name, the shipped scenarios are listed. A copy comes with the files that it builds on. `--from` takes a
 config.json of Hugging Face, `--from-megatron` the flags of pretrain_gpt.py or a script that starts it, which is read
-and not run. What is assumed, unknown, not understood or refused by Megatron-LM is listed; values that depend on
-conditions of the script are UNKNOWN until --set states them. A file is never replaced by another text.
+and not run, `--from-job` the files of a job of another program, beside `--from` where they do not describe the model.
+What is assumed, unknown, not understood or refused by Megatron-LM is listed; values that depend on conditions of the
+script are UNKNOWN until --set states them. A file is never replaced by another text.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="config", metavar="FILE", type=as_path, help="a model's config.json")
     parser.add_argument("--from-megatron", dest="line", metavar="LINE", help="flags of Megatron-LM, or a script's path")
     parser.add_argument(
+        "--from-job", dest="job", action="append", metavar="FILE", type=as_path,
+        help="a configuration or launch script of another program, such as torchtitan or DeepSpeed; several of one job",
+    )  # fmt: skip
+    parser.add_argument("--tool", metavar="NAME", help="the program of --from-job, where its keys do not say it")
+    parser.add_argument(
         "--json", action="store_true", help="print the list, the written files, or what was found, as JSON"
     )
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="a value of the new scenario")
@@ -39,12 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the files, the scenario last."""
-    if args.config is not None and args.line is not None:
-        raise UsageError("init: --from and --from-megatron: expected one of the two")
-    if args.config is not None or args.line is not None:
+    if args.line is not None and (args.config is not None or args.job):
+        raise UsageError("init: --from-megatron beside --from or --from-job: expected one of them")
+    if args.config is not None or args.line is not None or args.job:
         return _import(args)
     if args.set or (args.name is None and args.out is not None):
-        raise UsageError("init: expected the NAME of a shipped scenario, --from FILE or --from-megatron LINE")
+        raise UsageError("init: expected the NAME of a shipped scenario, or --from, --from-megatron or --from-job")
     if args.name is None:
         return _list(args)
     from hybrid_des.scenario.shipped import with_bases
@@ -101,6 +108,7 @@ def _import(args: argparse.Namespace) -> int:
     (file,) = _write(args, {f"{name}.yaml": text})
     if args.json:
         facts = {
+            "read": imported.read,
             "assumed": imported.assumed,
             "unknown": unknown,
             "not_understood": imported.unread,
@@ -112,6 +120,7 @@ def _import(args: argparse.Namespace) -> int:
     then = f"run it with hybrid-des {file}" if not unknown else "state what is UNKNOWN, then run it"
     show(f"{file}: {then}", verbatim=True)
     for what, lines in (
+        ("read", imported.read),
         ("unknown", unknown),
         ("assumed", imported.assumed),
         ("not understood", imported.unread),
@@ -147,6 +156,8 @@ def _read(args: argparse.Namespace) -> tuple[str, Imported]:
     from hybrid_des.interchange.frameworks.hugging_face import read_hugging_face
     from hybrid_des.interchange.frameworks.megatron import read_megatron
 
+    if args.job:
+        return args.name or args.job[0].stem, _read_job(args)
     if args.config is not None:
         file, expected = args.config, "a model's config.json"
     else:
@@ -161,3 +172,18 @@ def _read(args: argparse.Namespace) -> tuple[str, Imported]:
     return name, read_hugging_face(text, str(file)) if args.config is not None else read_megatron(
         text, str(file), is_file=True
     )
+
+
+def _read_job(args: argparse.Namespace) -> Imported:
+    """What files of another program state, with a model's config.json where one is given."""
+    from hybrid_des.files import read_text
+    from hybrid_des.interchange.frameworks.hugging_face import read_hugging_face
+    from hybrid_des.interchange.jobs import read_job
+    from hybrid_des.scenario.overrides import Change, changes_of
+
+    args.set = [re.sub("^model=", "model.base=", text) for text in args.set]  # the stack and the length are the job's
+    model = None
+    if args.config is not None:
+        model = read_hugging_face(read_text(args.config, "a model's config.json"), str(args.config))
+    changes = (change for change in changes_of(args.set) if isinstance(change, Change))
+    return read_job(args.job, args.tool, {".".join(change.path): change.value for change in changes}, model)
