@@ -57,8 +57,8 @@ def mapping_of_words(words: Sequence[str]) -> Flat:
 
 
 def plain_key(key: str) -> str:
-    """A key with underscores in place of dashes."""
-    return key.replace("-", "_")
+    """A key with underscores in place of dashes, and none in front."""
+    return key.lstrip("-").replace("-", "_")
 
 
 def _parsed(text: str) -> tuple[Mapping[str, Any] | None, str]:
@@ -73,7 +73,7 @@ def _parsed(text: str) -> tuple[Mapping[str, Any] | None, str]:
         except (ValueError, RecursionError, yaml.YAMLError):
             continue
         else:
-            if isinstance(values, dict):
+            if isinstance(values, dict) and values:
                 return values, ""
     return None, why
 

@@ -16,10 +16,14 @@ def model_called(name: str) -> str | None:
         name: of a repository of Hugging Face, of a folder or of a file, or as programs write it (llama3_8b).
     """
     short = re.sub(r"\.ya?ml$", "", name.rstrip("/").lower()).rpartition("/")[2]
-    own = _MODULE.sub("", short, count=1)
-    wanted = _letters(_TUNED.sub("", own.replace("_", "-")))
-    return next((published for published in names() if _letters(published) == wanted), None)
+    wanted = _TUNED.sub("", _MODULE.sub("", short, count=1).replace("_", "-"))
+    for other in ("[^a-z0-9.]", "[^a-z0-9]"):  # 3_1 may stand for 3.1, unless several models are meant then
+        alike = [published for published in names() if _letters(published, other) == _letters(wanted, other)]
+        if len(alike) == 1:
+            return alike[0]
+    return None
 
 
-def _letters(name: str) -> str:
-    return re.sub(r"^meta(?=llama)", "", re.sub(r"[^a-z0-9]", "", name.lower()))
+def _letters(name: str, other: str) -> str:
+    """A name without the characters that match a pattern."""
+    return re.sub(r"^meta(?=llama)", "", re.sub(other, "", name))

@@ -3,6 +3,7 @@
     gpus           of all nodes
     shards, copies ranks that share a weight, and groups of these (fully_shard: `shard` and `replicate` degrees)
     accumulation   micro-batches per replica and step
+    per_gpu        samples per GPU of a forward, also of GPUs that share a sample
     local_batch    samples per replica of a pass through the pipeline, or of one forward
     layers_per_stage, less_first, less_last
                    layers of a stage, and how many fewer the first and the last one have
@@ -19,6 +20,10 @@ from hybrid_des.errors import UsageError
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN
 
 PER_NODE = 8
+_OF_AXES = {  # of no meaning without the axis
+    "parallel.context_method": "parallel.context", "parallel.sequence": "parallel.tensor",
+    "experts.dispatcher": "parallel.expert",
+}  # fmt: skip
 _AXES = ("parallel.tensor", "parallel.pipeline", "parallel.context")
 
 
@@ -35,21 +40,24 @@ def complete(values: dict[str, Any], stated: Mapping[str, Any], layers: int | No
         UsageError: numbers of GPUs contradict each other.
     """
     taken = {key: values.pop(key, None) for key in (
-        "gpus", "shards", "copies", "accumulation", "local_batch", "layers_per_stage", "less_first", "less_last",
+        "per_gpu", "gpus", "shards", "copies", "accumulation", "local_batch", "layers_per_stage", "less_first", "less_last",
     )}  # fmt: skip
     known = {**values, **stated}
     assumed = [*_batch(values, known, taken)]
     known = {**values, **stated}
     assumed += _replicas(values, known, taken, name)
     assumed += [*_sharding(values, taken), *_stages(values, known, taken, layers)]
-    if known.get("parallel.context", 1) == 1:
-        values.pop("parallel.context_method", None)
+    for path, axis in _OF_AXES.items():
+        if known.get(axis, 1) == 1:
+            values.pop(path, None)
     return assumed
 
 
 def _batch(values: dict[str, Any], known: Mapping[str, Any], taken: Mapping[str, Any]) -> list[str]:
     """Micro-batches of a step."""
     local, each = taken["local_batch"], known.get("schedule.microbatch_size")
+    if taken["per_gpu"] is not None:
+        each = values["schedule.microbatch_size"] = max(1, round(taken["per_gpu"] * _ranks(known)))
     passes = 1
     if local is not None and known.get("parallel.pipeline", 1) == 1:
         each = values["schedule.microbatch_size"] = local
@@ -58,13 +66,14 @@ def _batch(values: dict[str, Any], known: Mapping[str, Any], taken: Mapping[str,
         passes = max(1, local // each)
     if "batch" not in known and "schedule.microbatches" not in known:
         values["schedule.microbatches"] = passes * (taken["accumulation"] or 1)
-    if "batch" in known and passes > 1:
+    replicas = (taken["shards"] or 0) * (taken["copies"] or 1)
+    if "batch" in known and passes > 1 and replicas > 0 and known["batch"] > passes * each * replicas:
         return [f"schedule.microbatches: all of the batch in one pipeline, where passes of {passes} follow each other"]
     return []
 
 
 def _replicas(values: dict[str, Any], known: Mapping[str, Any], taken: Mapping[str, Any], name: str) -> list[str]:
-    replica = math.prod(known.get(axis, 1) for axis in _AXES)
+    replica = _ranks(known)
     nodes, per_node = known.get("cluster.nodes"), known.get("cluster.gpus_per_node")
     data = known.get("parallel.data")
     if data is None and (taken["shards"] or 0) > 0:
@@ -80,7 +89,9 @@ def _replicas(values: dict[str, Any], known: Mapping[str, Any], taken: Mapping[s
         return ["parallel.data: UNKNOWN: nothing says how many GPUs there are; --set cluster.nodes=N gives both"]
     if gpus % replica or (data is not None and gpus != data * replica):
         ranks = f"{replica} tensor, pipeline and context ranks" + (f" × {data} replicas" if data else "")
-        raise UsageError(f"{name}: {gpus} GPUs do not divide into {ranks}; state the cluster with --set cluster.nodes=N")
+        raise UsageError(
+            f"{name}: {gpus} GPUs do not divide into {ranks}; state the cluster with --set cluster.nodes=N"
+        )
     values["parallel.data"] = gpus // replica
     assumed = [] if per_node else ["cluster.gpus_per_node: nothing says how many GPUs a node has"]
     per_node = per_node or (gpus // nodes if nodes and taken["gpus"] else min(PER_NODE, gpus))
@@ -97,6 +108,11 @@ def _sharding(values: dict[str, Any], taken: Mapping[str, Any]) -> list[str]:
     if copies == 1 or shards == 1 or values.get("sharding", "none") == "none":
         return []
     return [f"sharding: {values['sharding']}: over all replicas, where the job has {copies} groups that each shard"]
+
+
+def _ranks(known: Mapping[str, Any]) -> int:
+    """The GPUs of a replica."""
+    return math.prod(known.get(axis, 1) for axis in _AXES)
 
 
 def _of_batch(known: Mapping[str, Any], taken: Mapping[str, Any]) -> int | None:

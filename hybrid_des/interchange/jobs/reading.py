@@ -15,7 +15,7 @@ from hybrid_des.interchange.frameworks.megatron_model import MODEL
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported
 from hybrid_des.interchange.jobs.mappings import flat_mapping
 from hybrid_des.interchange.jobs.model_names import model_called
-from hybrid_des.interchange.jobs.plan import complete
+from hybrid_des.interchange.jobs.plan import PER_NODE, complete
 from hybrid_des.interchange.jobs.tools import TOOLS, Tool, tool_of
 from hybrid_des.interchange.jobs.translation import Stated, translate
 from hybrid_des.options import Section
@@ -58,8 +58,8 @@ def read_job(
 
 def _read(file: Path, tool: str | None, stated: Stated, users: tuple[Path, ...], user: Tool | None = None) -> None:
     """Read a file above those that it names; one that is not recognised is of the program of its user."""
-    if len(users) >= MOST_FILES or file.resolve() in users:
-        raise UsageError(f"{file}: named by itself, or by more than {MOST_FILES} files")
+    if len(users) >= MOST_FILES:
+        raise UsageError(f"{file}: more than {MOST_FILES} files, each of which names the next")
     flat = flat_mapping(read_text(file, "the configuration of a job"), str(file), is_file=True)
     program = TOOLS[tool] if tool is not None else tool_of(flat, str(file), user)
     for key, paths in program.table.files.items():
@@ -75,9 +75,10 @@ def _read_named(users: tuple[Path, ...], named: str, program: Tool, stated: Stat
     *_, user = users
     above = user.parents[:_BESIDE]
     found = (folder / inner / named for folder in above for inner in ("", *program.table.folders))
-    file = next((path for path in found if path.is_file()), None)
+    file = next((path for path in found if path.is_file() and path.resolve() not in users), None)
     if file is None:
-        stated.values |= {path: UNKNOWN for path in paths if path not in stated.values}
+        otherwise = {path: named if path == "model_name" else UNKNOWN for path in paths}
+        stated.values = {**otherwise, **stated.values}
         stated.unread.append(f"{named}: named in {user.name}, but not beside it; give it with another --from-job")
         return
     _read(file, None, stated, users, program)
@@ -88,7 +89,9 @@ def _scenario(stated: Stated, fixed: Mapping[str, Any], model: Imported | None, 
     values = {**stated.values}
     named = values.pop("model_name", None)
     own = {} if model is None else _sizes(model)
-    if model is None and named is not None and not values.get("model.layers"):
+    if isinstance(base := fixed.get("model.base"), str):
+        own = {"model.base": base}
+    elif model is None and named is not None and not values.get("model.layers"):
         own = {"model.base": model_called(str(named)) or UNKNOWN}
         if own["model.base"] == UNKNOWN:
             stated.unread.append(f"model: {named}: not in the catalogue; give its config.json with --from, too")
@@ -96,7 +99,7 @@ def _scenario(stated: Stated, fixed: Mapping[str, Any], model: Imported | None, 
             stated.assumed.append(f"model: {own['model.base']}: the published model of this name, for {named}")
     if not stated.flags and not own and "model.layers" not in values:
         own = {"model.base": UNKNOWN}
-    values = {**own, **values}
+    values = {**own, **values} if stated.flags else {**own, **stated.constants, **values}
     options = _transformer(values)
     if stated.flags:
         return _of_megatron(stated, values, options, fixed, name)
@@ -132,6 +135,7 @@ def _of_megatron(
     """What flags of Megatron-LM say; a model that they do not describe is written as flags below them."""
     below = {} if options is None or "--num-layers" in stated.flags else flags_in(" ".join(_written(options)), name)
     known = {**values, **fixed}
+    assumed = [*_per_node(known, values.pop("gpus", None))]
     machine = {"--nnodes": "cluster.nodes", "--nproc-per-node": "cluster.gpus_per_node"}
     gpus = {flag: [str(known[path])] for flag, path in machine.items() if isinstance(known.get(path), int)}
     flags = {**below, **stated.flags, **gpus}
@@ -141,17 +145,28 @@ def _of_megatron(
         own = {path: value for path, value in values.items() if path.startswith("model.")}
         said = {path: found[path] for flag, path in _OF_MODEL.items() if flag in stated.flags and path in found}
         found = {path: value for path, value in found.items() if not path.startswith("model")} | own | said
-        found["model.written"] = read.values["model.written"]
+        found.setdefault("model.written", read.values["model.written"])
     found |= {path: value for path, value in values.items() if not path.startswith("model.")}
     if len(gpus) < len(machine):
         found["parallel.data"] = found["cluster.nodes"] = UNKNOWN
+        known |= {"parallel.data": UNKNOWN}
     return read._replace(
         values=found,
-        assumed=(*stated.assumed, *(line for line in read.assumed if not line.startswith("parallel.data: 1:"))),
+        assumed=(*stated.assumed, *assumed, *(line for line in read.assumed if line.partition(":")[0] not in known)),
         unread=(*stated.unread, *read.unread),
         idle=(*stated.idle, *read.idle),
+        refused=read.refused if stated.is_line else (),
         read=tuple(stated.read),
     )
+
+
+def _per_node(known: dict[str, Any], gpus: int | None) -> Iterator[str]:
+    """Fill in nodes of eight GPUs where nothing says how many they have; yields what is assumed."""
+    if "cluster.gpus_per_node" not in known and (gpus or isinstance(known.get("cluster.nodes"), int)):
+        known["cluster.gpus_per_node"] = min(PER_NODE, gpus or PER_NODE)
+        yield f"cluster.gpus_per_node: {known['cluster.gpus_per_node']}: nothing says how many GPUs a node has"
+    if gpus and "cluster.nodes" not in known:
+        known["cluster.nodes"] = -(-gpus // known["cluster.gpus_per_node"])
 
 
 def _written(options: Transformer) -> Iterator[str]:

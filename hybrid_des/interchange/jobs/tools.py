@@ -16,6 +16,7 @@ Keys of a table:
 - files: keys that name another file of the job → paths that are unknown without it
 - folders: where that file may lie, beside the folder of the file that names it and those above
 - defaults: key → the program's own value where the file does not have it
+- switches: part of a file → key and value with which it does not count
 - refused: key → what makes it another job than those known here, unless it is off or has a value of `neutral`
 - idle: patterns of keys without effect on the time or the memory of a step
 """
@@ -53,6 +54,7 @@ class Table(NamedTuple):
     files: Mapping[str, Sequence[str]] = {}
     folders: Sequence[str] = ()
     defaults: Mapping[str, Any] = {}
+    switches: Mapping[str, Mapping[str, Any]] = {}
     refused: Mapping[str, str] = {}
     neutral: Sequence[Any] = ()
     idle: Sequence[str] = ()
@@ -78,6 +80,16 @@ class Tool:
     def inner(self, key: str) -> str:
         """A key without what stands in front of it."""
         return re.sub(rf"^({self.table.under})\.", "", key) if self.table.under else key
+
+    def is_switched_off(self, key: str, flat: Flat) -> bool:
+        """Whether a key stands in a part of a file that another key turns off."""
+        switches = (switch for part, switch in self.table.switches.items() if key.startswith(f"{part}."))
+        return any(flat.get(switch) == off for one in switches for switch, off in one.items() if switch != key)
+
+    def applies(self, key: str, flat: Flat) -> bool:
+        """Whether a default of the program is one of this file: not in a part that `under` names and that it lacks."""
+        part = key.removesuffix(self.inner(key))
+        return not part or any(other.startswith(part) and not self.is_switched_off(other, flat) for other in flat)
 
     def is_idle(self, key: str) -> bool:
         """Whether a key is known to have no effect on a step."""

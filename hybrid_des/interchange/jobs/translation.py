@@ -23,15 +23,19 @@ class Stated:
 
     Attributes:
         values: by path of a scenario, or by name of a quantity of `plan`.
-        defaults: of these, the programs' own, each with a line that says so.
+        constants: what is so in every job of the programs; nothing that is stated.
+        defaults: of `values`, the programs' own, each with a line that says so.
         flags: of Megatron-LM, each with its words.
+        is_line: whether all flags are meant for Megatron-LM's own program.
         read: the keys that were read, with what they are called here.
         assumed, unread, idle: as in `Imported`.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
     defaults: dict[str, str] = field(default_factory=dict)
     flags: dict[str, list[str]] = field(default_factory=dict)
+    is_line: bool = True
     read: list[str] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
@@ -46,18 +50,21 @@ def translate(flat: Flat, tool: Tool, name: str, stated: Stated) -> None:
     """
     table = tool.table
     for key, why in table.refused.items():
-        for given in (given for given in flat if key in (given, tool.inner(given))):
-            if flat[given] not in (*_OFF, *table.neutral):
-                raise UsageError(f"{name}: {given}: {one_line(str(flat[given]), LONGEST_SHOWN)}: {why}")
-    stated.values = {**table.values, **stated.values}
-    flat = {**flat}
+        stated_there = {given: flat[given] for given in flat if key in (given, tool.inner(given))}
+        for given, value in (stated_there or {key: table.defaults.get(key)}).items():
+            if value not in (*_OFF, *table.neutral):
+                raise UsageError(f"{name}: {given}: {one_line(str(value), LONGEST_SHOWN)}: {why}")
+    stated.constants = {**stated.constants, **table.values}
+    stated.is_line = stated.is_line and table.flags
+    flat = {key: value for key, value in flat.items() if not tool.is_switched_off(key, flat)}
     for prefix in table.configs:
+        flat = {key: value for key, value in flat.items() if not (key.startswith(prefix) and tool.is_idle(key))}
         _model_config(flat, prefix, name, stated)
     reading = _Reading(tool, name, stated, flat)
     for key, value in flat.items():
         reading.add(key, value)
     for key, value in table.defaults.items():
-        if key not in reading.given:
+        if key not in reading.given and tool.applies(key, flat):
             reading.add_default(key, value)
     reading.combine(table.products, math.prod)
     reading.combine(table.sums, sum)
@@ -105,7 +112,7 @@ class _Reading:
         if entry is None:
             if value in (*_OFF, "auto") or self._tool.is_idle(key):
                 self._stated.idle += [] if value is None else [key]
-            elif table.flags and (inner != key or not table.under):
+            elif table.flags and "." not in inner:
                 self._flag(f"--{inner.replace('_', '-')}", value)
             else:
                 self._stated.unread.append(shown)
@@ -127,7 +134,8 @@ class _Reading:
 
     def add_default(self, key: str, value: Any) -> None:
         """Take the program's own value for a key that the file does not have, and say so."""
-        targets = self._targets(self._tool.keys.get(key, {}), key, value) or {}
+        entry = self._tool.keys.get(key, self._tool.keys.get(self._tool.inner(key), {}))
+        targets = self._targets(entry, key, value) or {}
         for target, theirs in targets.items():
             if target not in self._stated.values:
                 self._put(target, theirs, key)
@@ -141,7 +149,7 @@ class _Reading:
             given = [key for key in keys if key in self.given]
             if given and not any(value is None or value == -1 for value in values):
                 self._stated.values[path] = total = of(
-                    self._number(key, value) for key, value in zip(keys, values, strict=True)
+                    self._number(key, value, path) for key, value in zip(keys, values, strict=True)
                 )
                 shown = ", ".join(f"{key}: {self._values[key]}" for key in given)
                 self._stated.read.append(f"{shown} is {path} {total}")
@@ -149,7 +157,7 @@ class _Reading:
     def _targets(self, entry: Any, key: str, value: Any) -> Mapping[str, Any] | None:
         """What a value is called here; None if it is not understood."""
         if isinstance(entry, dict):
-            word = next((word for word in entry if str(word).lower() == str(value).lower()), "else")
+            word = next((word for word in entry if _same(word, value)), "else")
             if word == "else" and value in (None, "", "auto"):
                 return {}
             entry = entry.get(word)
@@ -159,7 +167,7 @@ class _Reading:
             return {}
         if entry.startswith("--") or entry in _WORDS:
             return {entry: value}
-        return {entry: self._number(key, value)}
+        return {entry: float(value) if entry == "per_gpu" and _is_number(value) else self._number(key, value, entry)}
 
     def _put(self, target: str, theirs: Any, key: str) -> None:
         if target.startswith("--"):
@@ -179,11 +187,17 @@ class _Reading:
         self._stated.flags |= {switch: [] for switch in switches}
         self._stated.flags[flag] = [] if value is True or value == "" else [*_words(value)]
 
-    def _number(self, key: str, value: Any) -> int:
-        number = float(value) if _is_number(value) else math.nan
-        if not number.is_integer():
-            raise UsageError(f"{self._name}: {key}: expected a whole number, found {describe(value)}")
+    def _number(self, key: str, value: Any, target: str) -> int:
+        number, least = float(value) if _is_number(value) else math.nan, 0 if target.startswith("less_") else 1
+        if not number.is_integer() or number < least:
+            raise UsageError(f"{self._name}: {key}: expected a whole number from {least}, found {describe(value)}")
         return int(number)
+
+
+def _same(word: Any, value: Any) -> bool:
+    """Whether a value is the one that a table has: 1.0 is 1, and "True" is true, but 1 is not."""
+    alike = isinstance(word, bool) == isinstance(value, bool) and word == value
+    return alike or str(word).lower() == str(value).lower()
 
 
 def _is_number(value: Any) -> bool:
@@ -197,5 +211,7 @@ def _words(value: Any) -> Iterator[str]:
     """A value as words of a line: a list of numbers is one of them."""
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         yield from value
+    elif isinstance(value, list):
+        yield str(value).replace(" ", "")
     else:
-        yield str(value).replace(" ", "") if isinstance(value, list) else str(value)
+        yield from str(value).split()
