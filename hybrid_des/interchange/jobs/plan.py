@@ -20,6 +20,9 @@ from hybrid_des.errors import UsageError
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN
 
 PER_NODE = 8
+_QUANTITIES = (
+    "per_gpu", "gpus", "shards", "copies", "accumulation", "local_batch", "layers_per_stage", "less_first", "less_last",
+)  # fmt: skip
 _OF_AXES = {  # of no meaning without the axis
     "parallel.context_method": "parallel.context", "parallel.sequence": "parallel.tensor",
     "experts.dispatcher": "parallel.expert",
@@ -39,9 +42,7 @@ def complete(values: dict[str, Any], stated: Mapping[str, Any], layers: int | No
     Raises:
         UsageError: numbers of GPUs contradict each other.
     """
-    taken = {key: values.pop(key, None) for key in (
-        "per_gpu", "gpus", "shards", "copies", "accumulation", "local_batch", "layers_per_stage", "less_first", "less_last",
-    )}  # fmt: skip
+    taken = {key: values.pop(key, None) for key in _QUANTITIES}
     known = {**values, **stated}
     assumed = [*_batch(values, known, taken)]
     known = {**values, **stated}
@@ -55,14 +56,14 @@ def complete(values: dict[str, Any], stated: Mapping[str, Any], layers: int | No
 
 def _batch(values: dict[str, Any], known: Mapping[str, Any], taken: Mapping[str, Any]) -> list[str]:
     """Micro-batches of a step."""
-    local, each = taken["local_batch"], known.get("schedule.microbatch_size")
+    local, each = taken["local_batch"], known.get("schedule.microbatch_size") or 1
     if taken["per_gpu"] is not None:
         each = values["schedule.microbatch_size"] = max(1, round(taken["per_gpu"] * _ranks(known)))
     passes = 1
     if local is not None and known.get("parallel.pipeline", 1) == 1:
         each = values["schedule.microbatch_size"] = local
     elif local is not None:
-        each = values["schedule.microbatch_size"] = each or 1
+        values["schedule.microbatch_size"] = each
         passes = max(1, local // each)
     if "batch" not in known and "schedule.microbatches" not in known:
         values["schedule.microbatches"] = passes * (taken["accumulation"] or 1)

@@ -74,8 +74,8 @@ def _read_named(users: tuple[Path, ...], named: str, program: Tool, stated: Stat
     """Read a file that another one names; what it would say is unknown if it is not there."""
     *_, user = users
     above = user.parents[:_BESIDE]
-    found = (folder / inner / named for folder in above for inner in ("", *program.table.folders))
-    file = next((path for path in found if path.is_file() and path.resolve() not in users), None)
+    candidates = (folder / inner / named for folder in above for inner in ("", *program.table.folders))
+    file = next((path for path in candidates if path.is_file() and path.resolve() not in users), None)
     if file is None:
         otherwise = {path: named if path == "model_name" else UNKNOWN for path in paths}
         stated.values = {**otherwise, **stated.values}
@@ -140,18 +140,18 @@ def _of_megatron(
     gpus = {flag: [str(known[path])] for flag, path in machine.items() if isinstance(known.get(path), int)}
     flags = {**below, **stated.flags, **gpus}
     read = read_megatron(" ".join(shlex.join([flag, *words]) for flag, words in flags.items()), name)
-    found = dict(read.values)
+    result = dict(read.values)
     if below:
         own = {path: value for path, value in values.items() if path.startswith("model.")}
-        said = {path: found[path] for flag, path in _OF_MODEL.items() if flag in stated.flags and path in found}
-        found = {path: value for path, value in found.items() if not path.startswith("model")} | own | said
-        found.setdefault("model.written", read.values["model.written"])
-    found |= {path: value for path, value in values.items() if not path.startswith("model.")}
+        said = {path: result[path] for flag, path in _OF_MODEL.items() if flag in stated.flags and path in result}
+        result = {path: value for path, value in result.items() if not path.startswith("model")} | own | said
+        result.setdefault("model.written", read.values["model.written"])
+    result |= {path: value for path, value in values.items() if not path.startswith("model.")}
     if len(gpus) < len(machine):
-        found["parallel.data"] = found["cluster.nodes"] = UNKNOWN
+        result["parallel.data"] = result["cluster.nodes"] = UNKNOWN
         known |= {"parallel.data": UNKNOWN}
     return read._replace(
-        values=found,
+        values=result,
         assumed=(*stated.assumed, *assumed, *(line for line in read.assumed if line.partition(":")[0] not in known)),
         unread=(*stated.unread, *read.unread),
         idle=(*stated.idle, *read.idle),

@@ -46,12 +46,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the files, the scenario last."""
-    if args.line is not None and (args.config is not None or args.job):
-        raise UsageError("init: --from-megatron beside --from or --from-job: expected one of them")
+    if args.config is not None and args.line is not None:
+        raise UsageError("init: --from and --from-megatron: expected one of the two")
+    if args.job and args.line is not None:
+        raise UsageError("init: --from-job and --from-megatron: expected one of the two; --from-job reads scripts too")
     if args.config is not None or args.line is not None or args.job:
         return _import(args)
     if args.set or (args.name is None and args.out is not None):
-        raise UsageError("init: expected the NAME of a shipped scenario, or --from, --from-megatron or --from-job")
+        raise UsageError(
+            "init: expected the NAME of a shipped scenario, --from FILE or --from-megatron LINE, or --from-job FILE"
+        )
     if args.name is None:
         return _list(args)
     from hybrid_des.scenario.shipped import with_bases
