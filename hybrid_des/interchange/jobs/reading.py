@@ -106,10 +106,15 @@ def _scenario(stated: Stated, fixed: Mapping[str, Any], model: Imported | None, 
     assumed = complete(values, fixed, None if options is None else options.layers, name)
     asked = () if "cluster.gpu" in values else ("cluster.gpu: nothing names it",)
     beside = () if model is None else model.unread
-    defaults = (line for path, line in stated.defaults.items() if "." in path and path in values)
-    assumed = [*stated.assumed, *defaults, *assumed, *asked]
+    assumed = [*stated.assumed, *_defaults(stated, values), *assumed, *asked]
     unread = (*stated.unread, *beside)
     return Imported(values, tuple(assumed), unread, tuple(stated.idle), read=tuple(stated.read))
+
+
+def _defaults(stated: Stated, values: Mapping[str, Any]) -> Iterator[str]:
+    """Programs' own values that count, one line each."""
+    counts = (path for path in stated.defaults if path in stated.flags or ("." in path and path in values))
+    return (stated.defaults[path] for path in counts)
 
 
 def _sizes(model: Imported) -> dict[str, Any]:
@@ -152,7 +157,12 @@ def _of_megatron(
         known |= {"parallel.data": UNKNOWN}
     return read._replace(
         values=result,
-        assumed=(*stated.assumed, *assumed, *(line for line in read.assumed if line.partition(":")[0] not in known)),
+        assumed=(
+            *stated.assumed,
+            *_defaults(stated, known),
+            *assumed,
+            *(line for line in read.assumed if line.partition(":")[0] not in known),
+        ),
         unread=(*stated.unread, *read.unread),
         idle=(*stated.idle, *read.idle),
         refused=read.refused if stated.is_line else (),

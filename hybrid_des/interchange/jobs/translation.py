@@ -26,6 +26,7 @@ class Stated:
         constants: what is so in every job of the programs; nothing that is stated.
         defaults: of `values`, the programs' own, each with a line that says so.
         flags: of Megatron-LM, each with its words.
+        given: keys with a value, also without what stands in front of them.
         is_line: whether all flags are meant for Megatron-LM's own program.
         read: the keys that were read, with what they are called here.
         assumed, unread, idle: as in `Imported`.
@@ -35,6 +36,7 @@ class Stated:
     constants: dict[str, Any] = field(default_factory=dict)
     defaults: dict[str, str] = field(default_factory=dict)
     flags: dict[str, list[str]] = field(default_factory=dict)
+    given: set[str] = field(default_factory=set)
     is_line: bool = True
     read: list[str] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
@@ -61,10 +63,11 @@ def translate(flat: Flat, tool: Tool, name: str, stated: Stated) -> None:
         flat = {key: value for key, value in flat.items() if not (key.startswith(prefix) and tool.is_idle(key))}
         _model_config(flat, prefix, name, stated)
     reading = _Reading(tool, name, stated, flat)
+    stated.given |= reading.given
     for key, value in flat.items():
         reading.add(key, value)
     for key, value in table.defaults.items():
-        if key not in reading.given and tool.applies(key, flat):
+        if not {key, tool.inner(key)} & stated.given and tool.applies(key, flat):
             reading.add_default(key, value)
     reading.combine(table.products, math.prod)
     reading.combine(table.sums, sum)
@@ -139,7 +142,8 @@ class _Reading:
         for target, theirs in targets.items():
             if target not in self._stated.values:
                 self._put(target, theirs, key)
-                self._stated.defaults[target] = f"{target}: {theirs}: {self._tool.table.title}'s default of {key}"
+                value = "" if theirs is True else f" {theirs}" if target.startswith("--") else f": {theirs}"
+                self._stated.defaults[target] = f"{target}{value}: {self._tool.table.title}'s default of {key}"
 
     def combine(self, groups: Mapping[str, Sequence[str]], of: Callable[[Iterable[int]], int]) -> None:
         """Put the product or the sum of keys where all are known."""
