@@ -128,7 +128,7 @@ class _Reading:
             self._put(target, theirs, key)
         same = f"--{inner.replace('_', '-')}"
         named = [
-            f"{target} {theirs}".strip()
+            target if theirs is True else f"{target} {theirs}".strip()
             for target, theirs in targets.items()
             if target not in ("note", "without", same)
         ]
