@@ -24,7 +24,9 @@ SIZES = {
 def scenario(schedule, layers=8, **sections):
     parallel = {"data": 4, "expert": 4, **sections.pop("parallel", {})}
     given = {"cluster": {"gpu": "h100", "nodes": 4, "gpus_per_node": 4}, "model": {**SIZES, "layers": layers}}
-    return load({**given, "parallel": parallel, "schedule": {"kind": "1f1b", "microbatches": 8, **schedule}, **sections})
+    return load(
+        {**given, "parallel": parallel, "schedule": {"kind": "1f1b", "microbatches": 8, **schedule}, **sections}
+    )
 
 
 def peak(*args, **sections):

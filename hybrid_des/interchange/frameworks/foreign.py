@@ -27,9 +27,9 @@ def foreign(text: str, expected: str) -> str | None:
     """
     values = _json(text)
     if values is None and (tables := _toml(text)):
-        return f"TOML with {tables}, not read here; give the model's config.json with --from and the rest with --set"
+        return f"TOML with {tables}; give it with --from-job if it is a job of another program"
     if values is not None and _DEEPSPEED & values.keys():
-        return f"a configuration of DeepSpeed, which has no model; give its config.json with --from{_deepspeed(values)}"
+        return "a configuration of DeepSpeed; give it with --from-job, and the model's config.json with --from"
     if values is not None and "weight_map" in values:
         return "an index of weights; give the model's config.json, which is beside it"
     if expected == "launch line":
@@ -56,12 +56,3 @@ def _toml(text: str) -> str:
         return ""
     tables = [key for key, value in values.items() if isinstance(value, dict)]
     return one_line(", ".join(f"[{key}]" for key in tables[:4]))
-
-
-def _deepspeed(values: Mapping[str, Any]) -> str:
-    """What its settings are called here."""
-    zero, batch = values.get("zero_optimization"), values.get("train_batch_size")
-    stage = zero.get("stage") if isinstance(zero, dict) else None
-    flags = [f"--set sharding=zero-{stage}"] if stage in (1, 2, 3) else []
-    flags += [f"--set batch={batch}"] if isinstance(batch, int) and not isinstance(batch, bool) else []
-    return f", and {' '.join(flags)}" if flags else ", and the rest with --set"

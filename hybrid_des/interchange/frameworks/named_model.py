@@ -68,7 +68,8 @@ def read_with_model(read: Read, name: str, model: Imported, given: str, override
         raise UsageError(
             f"--from {given}: no transformer whose sizes are all known, which a launch of Megatron-LM needs"
         )
-    words = shlex.split(" ".join(flag for rule in MODEL for flag in rule.write({"parallel.tensor": 1} | _paths(stated))))
+    alone_paths = {"parallel.tensor": 1} | _paths(stated)
+    words = shlex.split(" ".join(flag for rule in MODEL for flag in rule.write(alone_paths)))
     own = flags_of(words)
     for flag in ("--moe-grouped-gemm", "--make-vocab-size-divisible-by"):  # are for the launch to choose
         own.pop(flag, None)

@@ -50,6 +50,7 @@ class Imported(NamedTuple):
         refused: flags that the framework does not accept together, each with what it expects.
         unmodelled: settings that have no equal here, each with what is wrong in the figures.
         minor: how many of `unread`, at its end, have names that speak of no model, plan, memory or time.
+        read: settings that are called otherwise here, each with its name.
     """
 
     values: Values
@@ -59,6 +60,7 @@ class Imported(NamedTuple):
     refused: tuple[str, ...] = ()
     unmodelled: tuple[str, ...] = ()
     minor: int = 0
+    read: tuple[str, ...] = ()
 
 
 def values_of(scenario: Scenario) -> dict[str, Any]:

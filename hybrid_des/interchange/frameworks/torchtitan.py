@@ -48,10 +48,10 @@ def torchtitan(scenario: Source) -> Launch:
 
 
 def _published(scenario: Scenario) -> str:
-    """The name of a published model, where only its sequence may differ."""
+    """The name of a published model, where only its sequence and the stack that it is written in may differ."""
     if scenario.model is None or not isinstance(scenario.model.options, Transformer):
         return ""
-    published = published_model(dict(scenario.model.options))
+    published = published_model({name: value for name, value in scenario.model.options if name != "written"})
     return published if isinstance(published, str) else str(published.get("base", ""))
 
 

@@ -58,7 +58,8 @@ def test_sizes_that_part_are_marked_in_their_rows(write, run):
     out = run("collective", "--compare", write(h100(times), "n.txt"))[1].splitlines()
     assert [line.split()[-1] for line in out if line[:1] == " "] == ["100%", "slower", "100%", "100%"]
     assert (
-        out[-1].startswith("# Verdict: healthy for large buffers: ") and "slower at 1 of 4 sizes from 1 MiB up (16 MiB)" in out[-1]
+        out[-1].startswith("# Verdict: healthy for large buffers: ")
+        and "slower at 1 of 4 sizes from 1 MiB up (16 MiB)" in out[-1]
     )
 
 

@@ -12,7 +12,11 @@ MIXTURE = {
 
 
 def scenario(schedule, experts=None):
-    given = {"cluster": {"gpu": "h100", "nodes": 2}, "model": MIXTURE, "parallel": {"pipeline": 4, "data": 4, "expert": 4}}
+    given = {
+        "cluster": {"gpu": "h100", "nodes": 2},
+        "model": MIXTURE,
+        "parallel": {"pipeline": 4, "data": 4, "expert": 4},
+    }
     return load({**given, "schedule": {"microbatches": 8, **schedule}, "experts": experts or {}})
 
 

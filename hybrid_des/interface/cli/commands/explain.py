@@ -99,8 +99,7 @@ def _apply(args: argparse.Namespace, advice: Advice) -> None:
         UsageError: there is no change of this number.
     """
     if args.apply > len(advice.lines):
-        number = count(len(advice.lines), "change") if advice.lines else "no change"
-        raise UsageError(f"--apply {args.apply}: {advice.scenario.name} has {number} to apply")
+        raise UsageError(f"--apply {args.apply}: {advice.scenario.name} has {len(advice.lines) or 'no'} to apply")
     line = advice.lines[args.apply - 1]
     write_file(args.write, applied(args.file, line, args.set))
     say(f"wrote {args.write}: {line.change}")

@@ -1,11 +1,12 @@
-"""List the shipped scenarios, copy one, or make one from a model's config.json or a launch line of Megatron-LM.
+"""List the shipped scenarios, copy one, or make one from a model's config.json or another program's job.
 
 Without a name, the shipped scenarios are listed. A copy comes with the files that it builds on. `--from` takes a
-config.json of Hugging Face, its folder or the name of a published model; `--from-megatron` the flags of pretrain_gpt.py,
-a script or a manifest of Kubernetes that starts it, which is read and not run. `--run -- bash run.sh 8B 1` runs the
-script, in a copy of its folder, with programs in place of torchrun, python, srun and others that note what would start.
-A model and a launch go together. What is unknown, not modelled, not understood, refused by Megatron-LM or assumed is
-listed; values that cannot be read are UNKNOWN until --set states them. A file is never replaced by another text.
+config.json of Hugging Face, its folder or the name of a published model; `--from-megatron` the flags of
+pretrain_gpt.py, a script or a manifest of Kubernetes that starts it, which is read and not run; `--from-job` the files
+of a job of another program. `--run -- bash run.sh 8B 1` runs the script, in a copy of its folder, with programs in
+place of torchrun, python, srun and others that note what would start. A model goes together with any of the three.
+What is unknown, not modelled, not understood, refused by Megatron-LM or assumed is listed; values that cannot be read
+are UNKNOWN until --set states them. A file is never replaced by another text.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybrid_des.errors import Refusal, UsageError
-from hybrid_des.interface.cli.arguments import Parser, add_out, count, seconds
+from hybrid_des.interface.cli.arguments import Parser, add_out, as_path, count, seconds
 from hybrid_des.interface.cli.output import output_width, say, show, show_result, status_line, write_file
 
 if TYPE_CHECKING:
@@ -48,6 +50,11 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--limit", metavar="TIME", type=seconds, help="with --run: end the script after so long (60 s)")
     parser.takes_command = True
     parser.add_argument(
+        "--from-job", dest="job", action="append", metavar="FILE", type=as_path,
+        help="a configuration or launch script of another program, such as torchtitan or DeepSpeed; several of one job",
+    )  # fmt: skip
+    parser.add_argument("--tool", metavar="NAME", help="the program of --from-job, where its keys do not say it")
+    parser.add_argument(
         "--json", action="store_true", help="print the list, the written files, or what was found, as JSON"
     )
     parser.add_argument("--verbose", action="store_true", help="list settings without effect, too")
@@ -57,16 +64,19 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the files, the scenario last."""
-    if args.line is not None and args.run:
-        raise UsageError("init: --from-megatron and --run: expected one of the two")
+    if sum((args.line is not None, bool(args.job), args.run)) > 1:
+        raise UsageError("init: expected one of --from-megatron, --from-job, which reads scripts too, and --run")
     if args.run != (args.command is not None) or args.command == []:
         raise UsageError("init: expected --run and, after --, what runs the script: init mine --run -- bash run.sh")
     if args.nth is not None and not args.run:
         raise UsageError("init: --nth needs --run")
-    if args.run or args.model is not None or args.line is not None:
+    if args.tool is not None and not args.job:
+        raise UsageError("init: --tool needs --from-job")
+    if args.run or args.job or args.model is not None or args.line is not None:
         return _import(args)
     if args.set or (args.name is None and args.out is not None):
-        raise UsageError("init: expected the NAME of a shipped scenario, --from MODEL, --from-megatron LINE or --run")
+        where = "--from MODEL, --from-megatron LINE, --from-job FILE, or --run"
+        raise UsageError(f"init: expected the NAME of a shipped scenario, {where}")
     if args.name is None:
         return _list(args)
     from hybrid_des.scenario.shipped import with_bases
@@ -123,6 +133,7 @@ def _import(args: argparse.Namespace) -> int:
     (file,) = _write(args, {f"{name}.yaml": text})
     if args.json:
         facts = {
+            "read": imported.read,
             "assumed": imported.assumed,
             "unknown": unknown,
             "not_modelled": imported.unmodelled,
@@ -136,6 +147,7 @@ def _import(args: argparse.Namespace) -> int:
     show(f"{file}: {then}", verbatim=True)
     known = len(imported.unread) - imported.minor
     for what, lines in (
+        ("read", imported.read),
         ("unknown", unknown),
         ("not modelled", imported.unmodelled),
         ("not understood", imported.unread[:known]),
@@ -181,6 +193,8 @@ def _read(args: argparse.Namespace) -> tuple[str, Imported]:
     from hybrid_des.interchange.frameworks.named_model import read_model, read_with_model
 
     model_name, model = read_model(args.model) if args.model is not None else ("", None)
+    if args.job:
+        return args.name or args.job[0].stem, _read_job(args, model)
     if args.line is None and not args.run:
         assert model is not None
         return args.name or model_name, model
@@ -227,3 +241,16 @@ def _gpus_per_node(overrides: Sequence[str]) -> int:
     changes = [one for one in changes_of(overrides) if isinstance(one, Change)]
     stated = [one.value for one in changes if [*one.path] == ["cluster", "gpus_per_node"]]
     return next((value for value in reversed(stated) if type(value) is int), GPUS)
+
+
+def _read_job(args: argparse.Namespace, model: Imported | None) -> Imported:
+    """What files of another program state, with a model where one is given."""
+    from hybrid_des.interchange.jobs import read_job
+    from hybrid_des.scenario.overrides import Change, changes_of
+
+    if model is not None and "model" in model.values:
+        args.set, model = [f"model={model.values['model']}", *args.set], None
+    args.set = [re.sub("^model=", "model.base=", text) for text in args.set]  # the stack and the length are the job's
+    changes = (change for change in changes_of(args.set) if isinstance(change, Change))
+    stated = {".".join(change.path): change.value for change in changes}
+    return read_job(args.job, args.tool, stated, model)

@@ -1,0 +1,117 @@
+"""A configuration of any program as one mapping from dotted keys to values: YAML, TOML, JSON, or a launch line.
+
+Of a launch line, these are its flags (`--training.seq_len 8192`) and values by path (`trainer.nnodes=2`). In keys,
+dashes are underscores. References of OmegaConf to another key (`${policy.precision}`) have its value, those to the
+environment (`${oc.env:NAME,8}`, `${NAME:8}`) their default.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
+from hybrid_des.interchange.frameworks.launch_line import flags_of
+from hybrid_des.interchange.frameworks.shell_script import read_script
+from hybrid_des.interchange.frameworks.shell_values import BY_PATH
+
+Flat = dict[str, Any]
+MOST_KEYS = 20_000  # aliases of YAML can make a short text huge
+DEEPEST = 32
+_REFERENCE = re.compile(r"\$\{(?:oc\.env:)?([\w.]+)(?:[:,]\s*([^{}]*))?\}")
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def flat_mapping(text: str, name: str, *, is_file: bool = False) -> Flat:
+    """The values of a text by dotted key.
+
+    Args:
+        text: YAML, TOML or JSON, or a launch line or script.
+        name: where it comes from, for errors.
+        is_file: whether `name` is the path of a script, beside which files that it sources are looked for.
+
+    Raises:
+        UsageError: it is none of these, is nested too deeply or has too many keys.
+    """
+    values, why = _parsed(text)
+    if values is None:
+        flat = _started(text, name, is_file=is_file)
+        if not flat:
+            raise UsageError(f"{name}: expected YAML, TOML, JSON, or a launch line with flags{why}")
+        return flat
+    flat = {}
+    for key, value in _items(values, "", name):
+        flat[key] = value
+        if len(flat) > MOST_KEYS:
+            raise UsageError(f"{name}: more than {MOST_KEYS:,} keys; expected the configuration of a job")
+    return {key: _resolved(value, flat) for key, value in flat.items()}
+
+
+def mapping_of_words(words: Sequence[str]) -> Flat:
+    """The flags and the values by path among the words of a command."""
+    flat = {plain_key(flag[2:]): _scalar(given[0]) if given else True for flag, given in flags_of(words).items()}
+    return flat | {plain_key(match[1]): _scalar(match[2]) for word in words if (match := BY_PATH.fullmatch(word))}
+
+
+def plain_key(key: str) -> str:
+    """A key with underscores in place of dashes, and none in front."""
+    return key.lstrip("-").replace("-", "_")
+
+
+def _parsed(text: str) -> tuple[Mapping[str, Any] | None, str]:
+    """The mapping of a text, or None and why there is none."""
+    why = ""
+    for read in (json.loads, tomllib.loads, lambda given: yaml.load(given, _LOADER)):
+        try:
+            values = read(text)
+        except yaml.MarkedYAMLError as error:
+            line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+            why = f"; as YAML: {line}{one_line(error.problem or '', LONGEST_SHOWN * 2)}"
+        except (ValueError, RecursionError, yaml.YAMLError):
+            continue
+        else:
+            if isinstance(values, dict) and values:
+                return values, ""
+    return None, why
+
+
+def _items(values: Mapping[Any, Any], at: str, name: str) -> Iterator[tuple[str, Any]]:
+    """The values of nested mappings by dotted key."""
+    if at.count(".") > DEEPEST:
+        raise UsageError(f"{name}: {one_line(at, LONGEST_SHOWN)}: nested too deeply")
+    for key, value in values.items():
+        path = f"{at}{plain_key(str(key))}"
+        if isinstance(value, dict) and value:
+            yield from _items(value, f"{path}.", name)
+        else:
+            yield path, value
+
+
+def _resolved(value: Any, flat: Flat) -> Any:
+    """A value with what it refers to; as it is if that is not there."""
+    for _ in range(DEEPEST):
+        match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
+            break
+        if match[2] is None and match[1] not in flat:
+            break
+        value = _scalar(match[2]) if match[2] is not None else flat[match[1]]
+    return value
+
+
+def _scalar(word: str) -> Any:
+    """A word of a command line as YAML reads it."""
+    try:
+        return yaml.load(word, _LOADER)
+    except (yaml.YAMLError, ValueError):
+        return word
+
+
+def _started(text: str, name: str, *, is_file: bool) -> Flat:
+    """What the command with the most flags says, the last of several."""
+    script = read_script(text, name, {}, is_file=is_file)
+    commands = [mapping_of_words(command.words) for command in script.started]
+    return max(reversed(commands), key=len, default={}) or mapping_of_words(script.assigned)

@@ -1,0 +1,29 @@
+"""The published model that a file of another program means by a name such as meta-llama/Llama-3.1-8B-Instruct."""
+
+import re
+
+from hybrid_des.workload.models.catalogue import names
+
+_TUNED = re.compile(r"(-(instruct|chat|base|hf|it|v0\.1|2507|0324|unsloth|bf16|fp8))+$")  # of the same sizes
+
+_MODULE = re.compile(r"([a-z]\w*\.){2,}")  # of Python: torchtune.models.llama3_1.llama3_1_70b
+
+
+def model_called(name: str) -> str | None:
+    """The model of the catalogue that a name means, but for publisher, tuning and punctuation; None if there is none.
+
+    Args:
+        name: of a repository of Hugging Face, of a folder or of a file, or as programs write it (llama3_8b).
+    """
+    short = re.sub(r"\.ya?ml$", "", name.rstrip("/").lower()).rpartition("/")[2]
+    wanted = _TUNED.sub("", _MODULE.sub("", short, count=1).replace("_", "-"))
+    for other in ("[^a-z0-9.]", "[^a-z0-9]"):  # 3_1 may stand for 3.1, unless several models are meant then
+        alike = [published for published in names() if _letters(published, other) == _letters(wanted, other)]
+        if len(alike) == 1:
+            return alike[0]
+    return None
+
+
+def _letters(name: str, other: str) -> str:
+    """A name without the characters that match a pattern."""
+    return re.sub(r"^meta(?=llama)", "", re.sub(other, "", name))

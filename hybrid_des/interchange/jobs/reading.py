@@ -1,0 +1,185 @@
+"""Files of a job of another program, and those that they name, as one scenario."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from hybrid_des.errors import UsageError, unknown
+from hybrid_des.files import read_text
+from hybrid_des.interchange.frameworks.launch_line import flags_in
+from hybrid_des.interchange.frameworks.megatron import read_megatron
+from hybrid_des.interchange.frameworks.megatron_model import MODEL
+from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported
+from hybrid_des.interchange.jobs.mappings import flat_mapping
+from hybrid_des.interchange.jobs.model_names import model_called
+from hybrid_des.interchange.jobs.plan import PER_NODE, complete
+from hybrid_des.interchange.jobs.tools import TOOLS, Tool, tool_of
+from hybrid_des.interchange.jobs.translation import Stated, translate
+from hybrid_des.options import Section
+from hybrid_des.workload.models.catalogue import expanded
+from hybrid_des.workload.models.kinds.registration import DEFAULT
+from hybrid_des.workload.models.kinds.transformer import Transformer
+
+MOST_FILES = 16  # of which each names the next
+_OF_MODEL = {
+    "--seq-length": "model.sequence", "--attention-backend": "model.attention",
+    "--mtp-num-layers": "model.predictions",
+}  # fmt: skip
+_BESIDE = 6  # folders above a file in which the files that it names are looked for
+
+
+def read_job(
+    files: Sequence[Path],
+    tool: str | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    model: Imported | None = None,
+) -> Imported:
+    """A scenario's values from the files of a job; of two that state the same, the last counts.
+
+    Args:
+        files: configurations, or launch lines and scripts, of programs in `TOOLS`.
+        tool: the program of those that are not recognised.
+        fixed: values by path that hold in any case; the number of nodes gives that of replicas.
+        model: its values, from a config.json; without it, the files name or describe one.
+
+    Raises:
+        UsageError: a file is none of a known program, or a value is wrong; the message names it.
+    """
+    if tool is not None and tool not in TOOLS:
+        raise UsageError(f"--tool: {unknown(tool, TOOLS)}")
+    stated = Stated()
+    for file in files:
+        _read(file, tool, stated, ())
+    return _scenario(stated, fixed or {}, model, str(files[-1]))
+
+
+def _read(file: Path, tool: str | None, stated: Stated, users: tuple[Path, ...], user: Tool | None = None) -> None:
+    """Read a file above those that it names; one that is not recognised is of the program of its user."""
+    if len(users) >= MOST_FILES:
+        raise UsageError(f"{file}: more than {MOST_FILES} files, each of which names the next")
+    flat = flat_mapping(read_text(file, "the configuration of a job"), str(file), is_file=True)
+    program = TOOLS[tool] if tool is not None else tool_of(flat, str(file), user)
+    for key, paths in program.table.files.items():
+        for given in (given for given in flat if key in (given, program.inner(given))):
+            for named in flat[given] if isinstance(flat[given], list) else [flat[given]]:
+                if isinstance(named, str) and named:
+                    _read_named((*users, file.resolve()), named, program, stated, paths)
+    translate(flat, program, str(file), stated)
+
+
+def _read_named(users: tuple[Path, ...], named: str, program: Tool, stated: Stated, paths: Sequence[str]) -> None:
+    """Read a file that another one names; what it would say is unknown if it is not there."""
+    *_, user = users
+    above = user.parents[:_BESIDE]
+    candidates = (folder / inner / named for folder in above for inner in ("", *program.table.folders))
+    file = next((path for path in candidates if path.is_file() and path.resolve() not in users), None)
+    if file is None:
+        otherwise = {path: named if path == "model_name" else UNKNOWN for path in paths}
+        stated.values = {**otherwise, **stated.values}
+        stated.unread.append(f"{named}: named in {user.name}, but not beside it; give it with another --from-job")
+        return
+    _read(file, None, stated, users, program)
+
+
+def _scenario(stated: Stated, fixed: Mapping[str, Any], model: Imported | None, name: str) -> Imported:
+    """The values of a scenario, with the model that a config.json, a name or the files themselves give."""
+    values = {**stated.values}
+    named = values.pop("model_name", None)
+    own = {} if model is None else _sizes(model)
+    if isinstance(base := fixed.get("model.base"), str):
+        own = {"model.base": base}
+    elif model is None and named is not None and not values.get("model.layers"):
+        own = {"model.base": model_called(str(named)) or UNKNOWN}
+        if own["model.base"] == UNKNOWN:
+            stated.unread.append(f"model: {named}: not in the catalogue; give its config.json with --from, too")
+        else:
+            stated.assumed.append(f"model: {own['model.base']}: the published model of this name, for {named}")
+    if not stated.flags and not own and "model.layers" not in values:
+        own = {"model.base": UNKNOWN}
+    values = {**own, **values} if stated.flags else {**own, **stated.constants, **values}
+    options = _transformer(values)
+    if stated.flags:
+        return _of_megatron(stated, values, options, fixed, name)
+    assumed = complete(values, fixed, None if options is None else options.layers, name)
+    asked = () if "cluster.gpu" in values else ("cluster.gpu: nothing names it",)
+    beside = () if model is None else model.unread
+    assumed = [*stated.assumed, *_defaults(stated, values), *assumed, *asked]
+    unread = (*stated.unread, *beside)
+    return Imported(values, tuple(assumed), unread, tuple(stated.idle), read=tuple(stated.read))
+
+
+def _defaults(stated: Stated, values: Mapping[str, Any]) -> Iterator[str]:
+    """Programs' own values that count, one line each."""
+    counts = (path for path in stated.defaults if path in stated.flags or ("." in path and path in values))
+    return (stated.defaults[path] for path in counts)
+
+
+def _sizes(model: Imported) -> dict[str, Any]:
+    """The values of a model by path, its name under `base`."""
+    return {"model.base" if path == "model" else path: value for path, value in model.values.items()}
+
+
+def _transformer(values: Mapping[str, Any]) -> Transformer | None:
+    """The model that values describe; None if something is missing."""
+    sizes = {path.removeprefix("model."): value for path, value in values.items() if path.startswith("model.")}
+    if UNKNOWN in sizes.values():
+        return None
+    options = expanded(sizes)
+    try:
+        return Transformer.model_validate(options) if options.pop("kind", DEFAULT) == DEFAULT else None
+    except ValidationError:
+        return None
+
+
+def _of_megatron(
+    stated: Stated, values: dict[str, Any], options: Transformer | None, fixed: Mapping[str, Any], name: str
+) -> Imported:
+    """What flags of Megatron-LM say; a model that they do not describe is written as flags below them."""
+    below = {} if options is None or "--num-layers" in stated.flags else flags_in(" ".join(_written(options)), name)
+    known = {**values, **fixed}
+    assumed = [*_per_node(known, values.pop("gpus", None))]
+    machine = {"--nnodes": "cluster.nodes", "--nproc-per-node": "cluster.gpus_per_node"}
+    gpus = {flag: [str(known[path])] for flag, path in machine.items() if isinstance(known.get(path), int)}
+    flags = {**below, **stated.flags, **gpus}
+    read = read_megatron(" ".join(shlex.join([flag, *words]) for flag, words in flags.items()), name)
+    result = dict(read.values)
+    if below:
+        own = {path: value for path, value in values.items() if path.startswith("model.")}
+        said = {path: result[path] for flag, path in _OF_MODEL.items() if flag in stated.flags and path in result}
+        result = {path: value for path, value in result.items() if not path.startswith("model")} | own | said
+        result.setdefault("model.written", read.values["model.written"])
+    result |= {path: value for path, value in values.items() if not path.startswith("model.")}
+    if len(gpus) < len(machine):
+        result["parallel.data"] = result["cluster.nodes"] = UNKNOWN
+        known |= {"parallel.data": UNKNOWN}
+    return read._replace(
+        values=result,
+        assumed=(
+            *stated.assumed,
+            *_defaults(stated, known),
+            *assumed,
+            *(line for line in read.assumed if line.partition(":")[0] not in known),
+        ),
+        unread=(*stated.unread, *read.unread),
+        idle=(*stated.idle, *read.idle),
+        refused=read.refused if stated.is_line else (),
+        read=tuple(stated.read),
+    )
+
+
+def _per_node(known: dict[str, Any], gpus: int | None) -> Iterator[str]:
+    """Fill in nodes of eight GPUs where nothing says how many they have; yields what is assumed."""
+    if "cluster.gpus_per_node" not in known and (gpus or isinstance(known.get("cluster.nodes"), int)):
+        known["cluster.gpus_per_node"] = min(PER_NODE, gpus or PER_NODE)
+        yield f"cluster.gpus_per_node: {known['cluster.gpus_per_node']}: nothing says how many GPUs a node has"
+    if gpus and "cluster.nodes" not in known:
+        known["cluster.nodes"] = -(-gpus // known["cluster.gpus_per_node"])
+
+
+def _written(options: Transformer) -> Iterator[str]:
+    """A model as flags of Megatron-LM."""
+    sizes = {f"model.{name}": dict(value) if isinstance(value, Section) else value for name, value in options}
+    return (flag for rule in MODEL for flag in rule.write(sizes))
