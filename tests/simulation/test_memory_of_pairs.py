@@ -6,7 +6,6 @@ the next layer's. So a pair holds one layer, not a whole chunk, more than either
 """
 
 import pytest
-
 from support.scenarios import values as small
 
 from hybrid_des import load

@@ -99,7 +99,9 @@ def _apply(args: argparse.Namespace, advice: Advice) -> None:
         UsageError: there is no change of this number.
     """
     if args.apply > len(advice.lines):
-        raise UsageError(f"--apply {args.apply}: {advice.scenario.name} has {len(advice.lines) or 'no'} to apply")
+        left = len(advice.lines)
+        changes = f"{left or 'no'} change{'s' if left > 1 else ''}"
+        raise UsageError(f"--apply {args.apply}: {advice.scenario.name} has {changes} to apply")
     line = advice.lines[args.apply - 1]
     write_file(args.write, applied(args.file, line, args.set))
     say(f"wrote {args.write}: {line.change}")
