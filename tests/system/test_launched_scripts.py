@@ -109,7 +109,7 @@ def test_a_script_that_fails_half_way_is_read_until_there(launched, confined):
 
 
 @pytest.mark.parametrize(("script", "why"), [
-    ("echo done", "ended with 0, and started no trainer"),
+    ("echo done", "ended with 0 (done), and started no trainer"),
     ("./missing.sh", "ended with 127 (run.sh: line 1: ./missing.sh: No such file or directory), and started no tra"),
     ("python train.py --lr 1", "no flag of Megatron-LM's pretrain_gpt.py, such as --num-layers, in 1 python train.py"),
 ])  # fmt: skip
@@ -227,19 +227,25 @@ def test_no_gpu_of_this_machine_is_seen(launched, monkeypatch):
     assert tensor(launched(script)) == 4
 
 
-def test_gpus_are_as_many_as_are_stated(launched):
-    start = RUN.replace("per-node 8", "per-node $N")
-    script = f"N=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)\n{start}\n"
+@pytest.mark.parametrize("asked", [
+    "nvidia-smi --query-gpu=name --format=csv,noheader | wc -l", "nvidia-smi -L | wc -l",
+    "python -c 'import torch; print(torch.cuda.device_count())'",
+])  # fmt: skip
+def test_gpus_are_as_many_as_are_stated(launched, asked):
+    script = f"nvidia-smi\nN=$({asked})\n{RUN.replace('per-node 8', 'per-node $N')}\n"
     code, scenario, said = launched(script)
     assert (code, scenario.cluster.gpus_per_node) == (0, 8)
-    assert any("nvidia-smi was said to list 8 GPUs; state others with --set" in line for line in said)
-    _, scenario, _ = launched(script.replace("--query-gpu=name --format=csv,noheader", "-L"), "--set",
-                              "cluster.gpus_per_node=4")  # fmt: skip
+    assert any("the script was told of 8 GPUs per node; state others with --set" in line for line in said)
+    _, scenario, _ = launched(script, "--set", "cluster.gpus_per_node=4")
     assert (scenario.cluster.gpus_per_node, scenario.parallel.data) == (4, 8)
 
 
 FLAGS = f"{SIZES} {TENSOR} 4"
 FORMS = [
+    f"set -eu\nsource /none/env.sh\n. ~/none && {RUN} {TENSOR} 4",
+    f"/opt/conda/bin/torchrun --nnodes 2 --nproc-per-node 8 p.py {FLAGS} 2>&1 | tee log",
+    f'PYTHON="$PWD/bin/python"\n"$PYTHON" -u p.py {FLAGS} --nnodes 2 --nproc-per-node 8 --save "a b"',
+    f'set -- 4 x\nV=$PWD\nfor X in $(cat /dev/null; echo 1); do $V/bin/torchrun p.py {SIZES} {TENSOR} "$1"; done',
     f"set -e\nmkdir -p /none/logs\n{RUN} {TENSOR} 4 > log 2>&1",
     f'source ./model.sh\nA=($MODEL)\ncase $1 in 8B) T=$((2 * $2));; esac\n{RUN} "${{A[@]}}" {TENSOR} ${{T}}',
     f'T=$(python3 -c "print(2 + 2)")\n{RUN} {TENSOR} $T',
@@ -268,8 +274,9 @@ FORMS = [
 def test_any_shell_is_read_as_the_shell_reads_it(launched, folder, script):
     (folder / "model.sh").write_text("MODEL='--swiglu'\n")
     (folder / "bin").mkdir()
-    (folder / "bin" / "torchrun").write_text("#!/bin/sh\ntouch started\n")
-    (folder / "bin" / "torchrun").chmod(0o755)
+    for name in ("torchrun", "python"):
+        (folder / "bin" / name).write_text("#!/bin/sh\ntouch started\n")
+        (folder / "bin" / name).chmod(0o755)
     result = launched(f"{script}\n", command=("bash", "run.sh", "8B", "2"))
     assert tensor(result) == 4
     assert not any("started" in line for line in result[2] if line.startswith("note: "))

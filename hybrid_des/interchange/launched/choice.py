@@ -49,7 +49,7 @@ def _said(outcome: Outcome, at: int) -> Iterator[str]:
     if outcome.status != 0:
         yield f"the script {_end(outcome)}; what it had started by then is read"
     if outcome.answered is not None:
-        yield f"nvidia-smi was said to list {outcome.answered} GPUs; state others with --set cluster.gpus_per_node"
+        yield f"the script was told of {outcome.answered} GPUs per node; state others with --set cluster.gpus_per_node"
 
 
 def remarks(outcome: Outcome) -> Iterator[str]:
@@ -65,7 +65,8 @@ def remarks(outcome: Outcome) -> Iterator[str]:
 def _end(outcome: Outcome) -> str:
     if outcome.status is None:
         return f"was ended after {outcome.limit_s:g} s (--limit)"
-    last = f" ({one_line(outcome.said, 3 * LONGEST_SHOWN)})" if outcome.said and outcome.status else ""
+    is_told = outcome.said and (outcome.status or not outcome.starts)
+    last = f" ({one_line(outcome.said, 3 * LONGEST_SHOWN)})" if is_told else ""
     return f"ended with {outcome.status}{last}"
 
 

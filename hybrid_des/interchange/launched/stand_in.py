@@ -22,6 +22,7 @@ ABSENT = "absent"  # name: the program is the first of the arguments, and is not
 AROUND = "HYBRID_DES_AROUND"  # variable: the words of wrappers around, as JSON
 _DIRECTIVE = re.compile(r"(?m)^\s*#SBATCH[ \t]+(.*)$")
 _INTERPRETER = re.compile(r"python[0-9.]*")
+_COUNT, _IMPORT = "torch.cuda.device_count()", re.compile(r"\bimport torch\b(?![.,\w])")
 _VALUED = ("-W", "-X", "-Q", "--check-hash-based-pycs")  # options of Python with a value
 _NODES, _TASKS = ("-N", "--nodes"), ("-n", "--ntasks", "-np", "--np")
 _PER_NODE, _GPUS = ("--ntasks-per-node", "--npernode", "-ppn"), ("--gpus-per-node", "--gres", "--gpus-per-task")
@@ -60,6 +61,7 @@ class StandIn:
         answers: Mapping[str, Callable[[], int]] = {
             "sbatch": self._sbatch, "scontrol": self._scontrol, "nvidia-smi": self._nvidia_smi, "git": self._git,
             "accelerate": lambda: self._only("launch"), "cd": lambda: self._note("absent"),
+            "source": lambda: self._note("absent"),
         }  # fmt: skip
         if self.name in answers:
             return answers[self.name]()
@@ -88,11 +90,14 @@ class StandIn:
     def _only(self, command: str) -> int:
         return self._note("launch" if self.words[:1] == [command] else "left_out")
 
+    def _folders(self) -> list[str]:
+        """Where programs are looked for, without the stand-ins."""
+        own = str(self._folder / "bin")
+        return [one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if one != own]
+
     def _found(self, *names: str) -> str:
         """The path of the program itself, or of the first of others that is there."""
-        own = str(self._folder / "bin")
-        folders = [one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if one != own]
-        programs = (shutil.which(name, path=os.pathsep.join(folders)) for name in names)
+        programs = (shutil.which(name, path=os.pathsep.join(self._folders())) for name in names)
         program = next((one for one in programs if one), None)
         if program is None:
             self._note("absent")
@@ -102,11 +107,12 @@ class StandIn:
     def _real(self, *names: str) -> NoReturn:
         """Become the program itself, or the first of others that is there."""
         program = self._found(*(names or (self.name,)))
-        os.execv(program, [program, *self.words])
+        environment = {name: value for name, value in os.environ.items() if name != "BASH_ENV"}
+        os.execve(program, [program, *self.words], environment | {"PATH": os.pathsep.join(self._folders())})
 
     def _git(self) -> int:
-        command = next((word for word in self.words if not word.startswith("-")), "")
-        return self._note("left_out") if command in self._settings["git_leaves_out"] else self._real()
+        is_left_out = bool({*self.words} & {*self._settings["git_leaves_out"]})
+        return self._note("left_out") if is_left_out else self._real()
 
     def _inside(self) -> int:
         """Act on the copy, and where nothing of the user's can be reached; `name` is a program that changes files."""
@@ -133,12 +139,23 @@ class StandIn:
             option = self.words[at]
             if option == "-m" and at + 1 < len(self.words):
                 return self._module(self.words[at + 1])
+            if option == "-c" and at + 1 < len(self.words):
+                self.words[at + 1] = self._told(self.words[at + 1])
             if option.startswith("-c") or option in ("-V", "-VV", "--version", "-h", "--help"):
                 return self._real(self.name, "python3", "python")
             at += 2 if option in _VALUED else 1
         if at == len(self.words) or self.words[at] in ("-", "/dev/stdin"):
             return self._real(self.name, "python3", "python")
         return self._note("launch")
+
+    def _told(self, code: str) -> str:
+        """A text of Python with the number of GPUs in it, in place of PyTorch's, which may not be here."""
+        if _COUNT not in code and not re.search(r"\btorch\.", code):
+            return _IMPORT.sub("pass", code)
+        if _COUNT in code:
+            self._note("asked")
+            return self._told(code.replace(_COUNT, str(self._settings["gpus"])))
+        return code
 
     def _module(self, module: str) -> int:
         if module in self._settings["python_runs"]:
@@ -204,10 +221,10 @@ class StandIn:
     def _nvidia_smi(self) -> int:
         """List GPUs: as many as the settings have."""
         query = next((word for word in self.words if word.startswith("--query-gpu")), None)
-        self._note("asked")
         listed = {"-L", "--list-gpus"} & {*self.words}
         if query is None and not listed:
             return 0
+        self._note("asked")
         names = query.partition("=")[2].split(",") if query else []
         if query and not any("noheader" in word for word in self.words):
             _answer(", ".join(names))

@@ -29,14 +29,7 @@ _PATIENCE_S = 1.0  # for the end of an output
 _COMPILED = b"\x7fELF"
 _OF_SHELLS = ("_", "PWD", "OLDPWD", "SHLVL", "PATH", "BASH_ENV")
 _PYTHONS = ("python", "python3", *(f"python3.{minor}" for minor in range(6, 20)))
-_OTHERS = ("sbatch", "scontrol", "nvidia-smi", "git", "cd")
-_STARTUP = """\
-trap '[[ $PATH == {bin}:* ]] || PATH={bin}:$PATH' DEBUG
-set -T
-enable -n kill
-cd() {{ builtin cd "$@" 2> /dev/null || {bin}/cd "$@"; }}
-command_not_found_handle() {{ {absent} "$@"; }}
-"""
+_OTHERS = ("sbatch", "scontrol", "nvidia-smi", "git", "cd", "source", stand_in.ABSENT)
 
 
 class Start(NamedTuple):
@@ -190,7 +183,7 @@ def _environment(tools: Path, temporary: Path, batch: Path | None) -> dict[str, 
     """The variables with which a script begins; those of SLURM too, if it has lines for sbatch."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
     kept["PATH"] = f"{tools / 'bin'}{os.pathsep}{kept.get('PATH', os.defpath)}"
-    kept |= {"CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(temporary), "BASH_ENV": str(tools / "startup.sh")}
+    kept |= {"CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(temporary), "BASH_ENV": str(tools / "startup.bash")}
     options = stand_in.directives(read_text(batch, "a script")) if batch is not None else []
     if options:
         kept |= stand_in.set_around("sbatch", options, {}) | {stand_in.AROUND: json.dumps(["sbatch", *options])}
@@ -213,8 +206,8 @@ def _write_stand_ins(tools: Path, told: Mapping[str, Any]) -> None:
     for name in dict.fromkeys(chain(names, *more_names)):
         (tools / "bin" / name).symlink_to(program)
     (tools / "bin" / "activate").touch()  # of an environment, which is sourced by its name
-    startup = _STARTUP.format(bin=shlex.quote(str(tools / "bin")), absent=f"{run} {stand_in.ABSENT}")
-    (tools / "startup.sh").write_text(startup, encoding="utf-8")
+    startup = Path(__file__).with_name("startup.bash").read_text(encoding="utf-8")
+    (tools / "startup.bash").write_text(f"__hybrid_des_tools={shlex.quote(str(tools))}\n{startup}", encoding="utf-8")
 
 
 def _run(
