@@ -343,14 +343,49 @@ def _likely(line: AdviceLine) -> str:
 
 def _faster_links(lost: Losses, advice: Advice | None) -> list[str]:
     """What the links that help most would give twice as fast, if no setting gives half as much."""
+    name, most = _helpful_links(lost, advice)
+    links = LINKS.get(name, f"{name} links")
+    return [f"{links[0].upper()}{links[1:]} twice as fast would give {signed(-most)}"] if name else []
+
+
+def _helpful_links(lost: Losses, advice: Advice | None) -> tuple[str, float]:
+    """The kind of links that help most twice as fast, and their gain; none if a setting gives half as much."""
     gains = [(lost.gain(one.duration), one.part.name) for one in lost.links]
     most, name = max(gains, default=(0.0, ""))
     best = max((line.gain for line in advice.lines), default=0.0) if advice else 0.0
     broken = lost.culprit is not None and lost.culprit.slow is None  # a slow link is mended first
     if broken or most < LEAST or best * HALF > most or not _peak(lost.run).fits:
-        return []
-    links = LINKS.get(name, f"{name} links")
-    return [f"{links[0].upper()}{links[1:]} twice as fast would give {signed(-most)}"]
+        return "", 0.0
+    return name, most
+
+
+def next_change(lost: Losses, advice: Advice) -> str:
+    """What to change in one line, the key `next` of `explain --json`: what "Mend", "Change" and "Hardware" say."""
+    if not advice.fits:
+        lines = [f"{_set(line)} ({exact(-line.gain)})" for line in advice.lines]
+        return f"to fit into memory: {'; or '.join(lines)}" if lines else _nothing(advice)
+    lines = [f"{_set(line)} ({', '.join(filter(None, [exact(-line.gain), line.likely]))})" for line in advice.lines]
+    links, saved = _helpful_links(lost, advice)
+    bought = [f"to buy: {links} links twice as fast ({exact(-saved)})"] if links else []
+    culprit = lost.culprit
+    usual = culprit.usual if culprit is not None else None
+    mended = (
+        []
+        if usual is None or culprit is None
+        else [f"{culprit.name} as quick as the others ({exact(-lost.gain(usual))})"]
+    )
+    settings = "; or ".join([*lines, *bought])
+    return "; then ".join(filter(None, [*mended, settings])) or _nothing(advice)
+
+
+def _set(line: AdviceLine) -> str:
+    """The settings of a line as `--set` takes them."""
+    return ",".join(f"{key}={value}" for key, value in line.overrides.items())
+
+
+def exact(share: float) -> str:
+    """A change of a step with one decimal place: "-23.5 %"."""
+    return f"{share * 100:+.1f} %"
 
 
 def signed(share: float) -> str:

@@ -1,7 +1,4 @@
-"""What `explain --details` adds: critical path, what is nearly critical, what-ifs, ladder, ranking, idle time, ties.
-
-`next_change` is the key `next` of `explain --json`: the best changes of those simulated against the largest cost.
-"""
+"""What `explain --details` adds: critical path, what is nearly critical, what-ifs, ladder, ranking, idle time, ties."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from hybrid_des.report.content import count
 from hybrid_des.report.palette import cause_name
 from hybrid_des.report.step_rows import idle_parts
 from hybrid_des.report.text import fitting
-from hybrid_des.simulation.memory_remedies import fits, what_would_fit
+from hybrid_des.simulation.memory_remedies import fits
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 NEAR = 6  # up to this many activities near the path are all shown
@@ -35,9 +32,6 @@ COSTLY = 0.03  # a share of the step from which the network has a line of its ow
 
 
 LEAST = 0.0001  # the smallest share that is given in figures
-
-
-PROPOSED = 2  # changes in the advice
 
 
 MISFIT = "does not fit into memory"  # a change of a step that does
@@ -272,58 +266,6 @@ def _idle(explanation: Explanation, room: int) -> list[str]:
         fitting(f"mean {mean}: ", means, room),
         fitting(f"rank {worst}  {_time(explanation, int(explanation.idle_time.of_ranks[worst]))}: ", during, room),
     ]
-
-
-def next_change(explanation: Explanation) -> str:
-    """What to try next: of the changes that were simulated, those that help the most."""
-    if not fits(explanation.run):
-        return _to_fit(explanation)
-    slow = [one for one in explanation.proposals if one.against == "slow ranks"]
-    bought = [one for one in explanation.proposals if one.against == "links"][:1]
-    free = [one for one in explanation.proposals if one.against not in ("slow ranks", "links")]
-    free.sort(key=lambda proposal: "microbatches=" in proposal.change)  # last, since these change the training
-    hidden, steps = _hidden(explanation), explanation.run.scenario.steps
-    if hidden > max((one.gain for one in explanation.proposals), default=SLIGHT):
-        change = f"barrier=false,steps={max(4, steps)} ({_gain(hidden)})"
-        return f"{change}: the barrier between steps hides what this schedule gains"
-    if slow:
-        return "; then ".join(map(_proposed, [*slow, *free[:1]]))
-    texts = [_proposed(one) for one in _one_of_each(free)[:PROPOSED]]
-    if bought and (not free or bought[0].gain > free[0].gain / 2):
-        texts.append(f"to buy: {_proposed(bought[0])}")
-    if texts:
-        return "; or ".join(texts)
-    quicker = next((gain for gain in explanation.gains if gain.duration < explanation.duration), None)
-    if quicker is None:
-        return "nothing that was tried makes it shorter"
-    saved = _gain(1 - quicker.duration / explanation.duration)
-    return f"quicker ops, little else costs: {quicker.part.name} {quicker.change} {saved}"
-
-
-def _to_fit(explanation: Explanation) -> str:
-    """What to try next where the step does not fit into memory: only what does."""
-    run = explanation.run
-    texts = [_proposed(one) for one in _one_of_each(explanation.proposals)[:PROPOSED]]
-    if texts:
-        return f"to fit into memory: {'; or '.join(texts)}"
-    best = what_would_fit(run.scenario, run.plan, run.fabric)
-    return f"nothing that was tried fits into memory{f': {best}' if best else ''}"
-
-
-def _hidden(explanation: Explanation) -> float:
-    """The share of a step that several steps without a barrier save."""
-    steps = explanation.run.scenario.steps
-    saved = [1 - one.duration * steps / (explanation.duration * one.steps) for one in explanation.what_if
-             if one.steps != steps and one.fits and explanation.duration]  # fmt: skip
-    return max(saved, default=0.0)
-
-
-def _one_of_each(ordered: Sequence[SimulatedChange]) -> list[SimulatedChange]:
-    """The best change of each key."""
-    best: dict[str, SimulatedChange] = {}
-    for proposal in ordered:
-        best.setdefault(proposal.change.partition("=")[0], proposal)
-    return list(best.values())
 
 
 def _proposed(tried: SimulatedChange) -> str:

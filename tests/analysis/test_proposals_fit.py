@@ -6,7 +6,7 @@ import pytest
 from support.scenarios import merged
 
 from hybrid_des import explain, load, render_explanation, simulate, simulate_jobs
-from hybrid_des.report.explained_details import next_change
+from hybrid_des.report.explained import next_change
 
 
 def pipeline(**sections):
@@ -54,8 +54,8 @@ def test_of_what_does_not_fit_only_what_does_is_proposed(name):
     assert simulate(found.run.scenario).summary["out_of_memory"]
     for one in found.proposals:
         assert not simulate(load(TOO_LARGE[name], one.change.split(","))).summary["out_of_memory"], one.change
-    said = next_change(found)
-    assert said.startswith("to fit into memory: " if found.proposals else "nothing that was tried fits into memory")
+    said = next_change(found.losses, found.advice)
+    assert said.startswith("to fit into memory: " if found.advice.lines else "no setting that was tried fits")
 
 
 def test_what_makes_a_step_fit_is_proposed_first():

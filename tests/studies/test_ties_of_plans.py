@@ -5,7 +5,7 @@ import pytest
 from hybrid_des import explain, search
 from hybrid_des.analysis import difference as differences
 from hybrid_des.analysis.pair_table import Pair
-from hybrid_des.report.explained_details import next_change
+from hybrid_des.report.explained import next_change
 from hybrid_des.scenario.loading import load
 from hybrid_des.studies.sweep.axes import load_sweep
 from hybrid_des.studies.sweep.results import render
@@ -52,4 +52,4 @@ def test_advice_says_how_sure_a_gain_is(off_by):
     proposal = next(one for one in found.to_mapping()["proposals"] if one["change"].startswith("schedule.kind="))
     low, high = proposal["difference"]["interval"]
     assert low < -proposal["gain"] < high
-    assert ", likely -" in next_change(found)
+    assert ", likely -" in next_change(found.losses, found.advice)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from fractions import Fraction
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,31 +9,27 @@ from typing import Any
 import yaml
 
 from hybrid_des import load, simulate
+from hybrid_des.analysis.advice import AdviceLine
 from hybrid_des.analysis.costs import costs
-from hybrid_des.analysis.counterfactual.what_if import Variant, link_kind, variant_of
-from hybrid_des.analysis.explanation import Explanation, explain
+from hybrid_des.analysis.explanation import explain
 from hybrid_des.analysis.metrics import summary
-from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import HybridDesError
 from hybrid_des.interface.cli.commands.search import _listed
-from hybrid_des.planning.program_table import OP_KINDS
 from hybrid_des.report.cost_tables import render_stages
-from hybrid_des.report.explained_details import next_change
+from hybrid_des.report.explained import next_change
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import misnamed, read_scenario
 from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.memory import worst_peak
 from hybrid_des.simulation.outcome import Run
+from hybrid_des.studies.advice import advise
 from hybrid_des.studies.plan_search.best_plan import explore
 from hybrid_des.studies.plan_search.scenario_files import scenario_file
 from hybrid_des.studies.plan_search.space import kept_in, plans_in
 from hybrid_des.studies.plan_search.terms import settings_of
-from hybrid_des.units import format_bytes
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes
 from support import spaces
 
-NOTHING = "nothing that was tried makes it shorter"
-QUICKER = re.compile(r"quicker ops, little else costs: (.+) (10 % quicker|twice as fast) ([-+][\d.]+) %")
-GAIN = re.compile(r" \(([-+][\d.]+) %( per micro-batch)?(?:, likely [^)]+)?\)$")
 SLOW = ("gpu", "node")
 
 
@@ -118,77 +113,17 @@ def _explained(file: Path, scenario: Scenario, base: Run) -> Iterator[tuple[str,
             changed = run(load(file, [one.change]).model_copy(update={"on_oom": "warn"}))
             assert changed.timeline.duration == one.duration, one
             assert fits(changed) or not fits(base), one
-    next_line = next_change(found)
-    parts = re.split(r"; (?:or|then) ", next_line)
-    for part in parts:
-        yield _kind_followed(part, file, scenario, found)
+    advice = advise(file, run=found.run)
+    for line in advice.lines:
+        changed = run(load(file, [f"{key}={value}" for key, value in line.overrides.items()]))
+        assert changed.timeline.duration / PICOSECONDS_PER_SECOND / changed.scenario.steps == line.step_s, line.change
+        assert fits(changed), line.change
+        assert f"{_keys(line)} (" in next_change(found.losses, advice)
+        yield f"explain: {', '.join(line.kinds)}", line.change
 
 
-def _kind_followed(part: str, file: Path, scenario: Scenario, found: Explanation) -> tuple[str, str]:
-    """Follow a piece of the advice as it is printed; returns its kind."""
-    if part == NOTHING:
-        return "explain: nothing", part
-    if part.startswith("nothing that was tried fits into memory"):
-        assert not fits(found.run) and not any(one.against == "memory" for one in found.proposals), part
-        return "explain: nothing fits", part
-    if quicker := QUICKER.fullmatch(part):
-        _quicker(quicker, found)
-        return "explain: quicker", part
-    part, _, why = part.partition(": the barrier")
-    text = part.removeprefix("to buy: ").removeprefix("to fit into memory: ")
-    gain = GAIN.search(text)
-    assert gain is not None, part
-    change = text[: gain.start()]
-    promised = float(gain[1])
-    if why or "=" in change:
-        changed = run(load(file, [change]).model_copy(update={"on_oom": "warn"}))
-        assert _saved(scenario, found, changed) == promised, part
-        return f"explain: {change.partition('=')[0]}", part
-    if kind := re.fullmatch(r"(.+) links twice as fast", change):
-        assert found.run.fabric is not None
-        faster = Variant.of(found.run).with_links(_faster(found.run.fabric, kind[1]))
-        assert _saved(scenario, found, faster.simulated()) == promised, part
-        return "explain: links to buy", part
-    if change.endswith(" as quick as the others") and scenario.slow:
-        changed = run(load(file, ["slow=[]"]).model_copy(update={"on_oom": "warn"}))
-        assert _saved(scenario, found, changed) == promised, part
-        return "explain: slow part", part
-    return "explain: in words", part
-
-
-def _quicker(quicker: re.Match[str], found: Explanation) -> None:
-    """Follow the advice where nothing but ops or links costs much."""
-    name, change, gain = quicker.groups()
-    base = Variant.of(found.run)
-    if change == "twice as fast":
-        assert found.run.fabric is not None
-        variant = base.with_links(_faster(found.run.fabric, name))
-    elif name in OP_KINDS:
-        variant = variant_of(f"kind.{name}.time=0.9x", base, load)
-    else:
-        layout = found.run.timeline.layout
-        place = int(name.split()[-1]) if name.split()[-1].isdecimal() else 0
-        ranks = [rank for rank in range(layout.ranks) if layout.coordinate(rank, "pipeline") == place]
-        variant = variant_of(",".join(f"rank.{rank}.time=0.9x" for rank in ranks), base, load)
-    share = variant.simulated().timeline.duration / found.duration - 1
-    assert abs(share * 100 - float(gain)) <= 0.1, quicker[0]  # a part of an op is rounded for each factor
-
-
-def _faster(fabric: Fabric, kind: str) -> dict[str, Fraction]:
-    return {name: Fraction(2) for name in fabric.links if link_kind(name) == kind}
-
-
-def _saved(scenario: Scenario, found: Explanation, changed: Run) -> float:
-    """The share of the time per sample that a change saves, in percent with one decimal place, negative."""
-    before = Fraction(found.duration, _samples_of(scenario))
-    samples = _samples_of(changed.scenario)
-    return round(float(Fraction(changed.timeline.duration, samples) / before - 1) * 100, 1)
-
-
-def _samples_of(scenario: Scenario) -> int:
-    """Samples of all steps and replicas."""
-    schedule = scenario.schedule
-    return scenario.steps * schedule.microbatches * schedule.microbatch_size * scenario.parallel.data
+def _keys(line: AdviceLine) -> str:
+    return ",".join(f"{key}={value}" for key, value in line.overrides.items())
 
 
 def _searched(file: Path, rng: Random) -> Iterator[tuple[str, str]]:
