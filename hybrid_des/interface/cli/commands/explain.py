@@ -99,7 +99,7 @@ def _apply(args: argparse.Namespace, advice: Advice) -> None:
         UsageError: there is no change of this number.
     """
     if args.apply > len(advice.lines):
-        number = count(len(advice.lines), "change") if advice.lines else "no change"
+        number = {0: "no change", 1: "1 change"}.get(len(advice.lines), f"{len(advice.lines)} changes")
         raise UsageError(f"--apply {args.apply}: {advice.scenario.name} has {number} to apply")
     line = advice.lines[args.apply - 1]
     write_file(args.write, applied(args.file, line, args.set))
