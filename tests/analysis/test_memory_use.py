@@ -56,7 +56,7 @@ def test_layers_of_a_stage_are_told_apart():
 
 
 def test_a_pair_holds_one_micro_batch_and_a_layer_more():
-    """Its forward keeps what its backward has freed, layer by layer: one micro-batch of four blocks, and one more."""
+    """Its forward keeps what its backward has freed: one micro-batch of four blocks, and a fifth block."""
     use = memory_use(step_alone(scenario_from(of_model(schedule={"kind": "1f1b", "microbatches": 4, "pairs": True}))))
     assert (use.during, use.held) == ("F1+B0", 1)
     each = {layer.name: layer.each for layer in use.layers}

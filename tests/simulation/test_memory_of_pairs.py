@@ -22,10 +22,9 @@ SIZES = {
 
 def scenario(schedule, layers=8, **sections):
     parallel = {"data": 4, "expert": 4, **sections.pop("parallel", {})}
+    schedule = {"kind": "1f1b", "microbatches": 8, **schedule}
     given = {"cluster": {"gpu": "h100", "nodes": 4, "gpus_per_node": 4}, "model": {**SIZES, "layers": layers}}
-    return load(
-        {**given, "parallel": parallel, "schedule": {"kind": "1f1b", "microbatches": 8, **schedule}, **sections}
-    )
+    return load({**given, "parallel": parallel, "schedule": schedule, **sections})
 
 
 def peak(*args, **sections):
@@ -52,7 +51,7 @@ def test_pairs_without_a_pipeline_hold_one_layer_more(layers, streams):
     ids=lambda schedule: schedule.get("kind", "1f1b"),
 )
 def test_a_pair_holds_a_layer_more_than_its_ops_in_turn(schedule):
-    """Than the order in which each backward runs just before, not beside, the forward that it is paired with."""
+    """Than in the order in which each backward runs just before the forward that it is paired with."""
     made = parts_of(scenario(schedule, layers=16, parallel={"pipeline": 4}))
     for rank, program in enumerate(made.plan.programs):
         now = most = made.costs.held(rank)

@@ -101,7 +101,7 @@ class _Advising:
     def advice(self) -> Advice:
         """The advice."""
         framework, counts = self.position.framework, self._evaluator.counts
-        neighbours = neighbourhood(self._evaluator)
+        neighbours = neighbourhood(self._evaluator, self._counted)
         lines = sorted(self._shown(neighbours), key=lambda plan: (bool(self._counted(plan)), plan.step))
         nearest = None if lines or self._peak.fits else self._nearest(neighbours)
         return Advice(

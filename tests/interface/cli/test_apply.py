@@ -31,5 +31,6 @@ def test_a_change_that_was_not_proposed_cannot_be_applied(run, tmp_path):
     code, _, err = run("explain", file, "--apply", "9", "--write", tmp_path / "next.yaml")
     assert code == 2 and err == ["--apply 9: job has 1 change to apply"]
     assert not (tmp_path / "next.yaml").exists()
-    code, _, err = run("explain", file, "--set", "schedule.microbatches=800", "--apply", "1", "--write", "next.yaml")
+    file.write_text(json.dumps({**JOB, "cluster": {"gpus_per_node": 1}, "parallel": {"pipeline": 1}}))
+    code, _, err = run("explain", file, "--apply", "1", "--write", tmp_path / "next.yaml")
     assert code == 2 and err == ["--apply 1: job has no change to apply"]

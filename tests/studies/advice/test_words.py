@@ -12,12 +12,10 @@ MIXTURE = {
 
 
 def scenario(schedule, experts=None):
-    given = {
-        "cluster": {"gpu": "h100", "nodes": 2},
-        "model": MIXTURE,
-        "parallel": {"pipeline": 4, "data": 4, "expert": 4},
-    }
-    return load({**given, "schedule": {"microbatches": 8, **schedule}, "experts": experts or {}})
+    cluster, parallel = {"gpu": "h100", "nodes": 2}, {"pipeline": 4, "data": 4, "expert": 4}
+    schedule, experts = {"microbatches": 8, **schedule}, experts or {}
+    given = {"cluster": cluster, "parallel": parallel, "schedule": schedule, "experts": experts}
+    return load({**given, "model": MIXTURE})
 
 
 @pytest.mark.parametrize(

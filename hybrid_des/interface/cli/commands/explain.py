@@ -24,7 +24,8 @@ from hybrid_des.interface.cli.arguments import add_common, add_jobs, add_quiet_j
 from hybrid_des.interface.cli.deadline import within
 from hybrid_des.interface.cli.output import print_json, say, show_result, status_line, terminal_width, write_file
 from hybrid_des.interface.cli.output import show as show_text
-from hybrid_des.report.explained import next_change, opening, render_explanation, rest
+from hybrid_des.report.explained import opening, render_explanation, rest
+from hybrid_des.report.explained_details import next_change
 from hybrid_des.report.files.staging import write_files
 from hybrid_des.report.memory_text import render_memory
 from hybrid_des.scenario.definition import Scenario
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     why = replace(why, advised=lambda: advice) if isinstance(why, Explanation) else why
     how: dict[str, Any] = {"advice": advice, "details": args.details}
     if args.json and isinstance(why, Explanation):
-        further = {"next": next_change(why.losses, advice), "advice": advice.to_mapping()}
+        further = {"next": next_change(why), "advice": advice.to_mapping()}
         print_json(args, {"verdict": why.verdict, **why.to_mapping(), **further})
     elif begun is not None:
         above = len(opening(begun, terminal_width()).splitlines())
@@ -98,9 +99,8 @@ def _apply(args: argparse.Namespace, advice: Advice) -> None:
         UsageError: there is no change of this number.
     """
     if args.apply > len(advice.lines):
-        left = len(advice.lines)
-        changes = f"{left or 'no'} change{'s' if left > 1 else ''}"
-        raise UsageError(f"--apply {args.apply}: {advice.scenario.name} has {changes} to apply")
+        number = {0: "no change", 1: "1 change"}.get(len(advice.lines), f"{len(advice.lines)} changes")
+        raise UsageError(f"--apply {args.apply}: {advice.scenario.name} has {number} to apply")
     line = advice.lines[args.apply - 1]
     write_file(args.write, applied(args.file, line, args.set))
     say(f"wrote {args.write}: {line.change}")
