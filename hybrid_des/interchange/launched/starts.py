@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
-from hybrid_des.files import read_catalogue, read_text
+from hybrid_des.files import read_catalogue
 from hybrid_des.interchange.launched import copying, sandbox, stand_in
 
 LIMIT_S = 60.0  # until a script is ended
 GPUS = 8  # of a node, as many as its script is told
-_NOT_INHERITED = ("CUDA_", "NVIDIA_", "HIP_", "ROCR_", "ZE_", "HABANA_", "BASH_ENV", "ENV", "SLURM_", "OMPI_", "PMI")
+_NOT_INHERITED = ("CUDA_", "NVIDIA_", "HIP_", "ROCR_", "ZE_", "HABANA_")
+_HEADER = 2**16  # bytes of a script in which its lines for sbatch are
 _LARGEST_FILE = 2**17  # blocks of 512 or 1,024 bytes that a script may write to one file
 _KEPT = 16  # pieces of output, of at most 4 KiB
 _PATIENCE_S = 1.0  # for the end of an output
@@ -109,8 +110,8 @@ class Prepared:
         free = f"NOT confined, as {self._why_not}: by absolute paths it can change other files, and it has the network"
         confined = "confined by bubblewrap: all but the copy is read-only, and there is no network"
         self.announcement = (
-            f"running {self._shown} in a copy of {folder}, {free if self._why_not else confined}; what would train is "
-            "noted and not started"
+            f"running {self._shown} in a copy of {one_line(str(folder), 2 * LONGEST_SHOWN)}, "
+            f"{free if self._why_not else confined}; what would train is noted and not started"
         )
 
     def _moved(self, word: str, folder: Path, here: Path) -> str:
@@ -174,6 +175,11 @@ def script_of(command: Sequence[str]) -> Path | None:
     return None
 
 
+def _header(script: Path) -> str:
+    with script.open(encoding="utf-8", errors="replace") as file:
+        return file.read(_HEADER)
+
+
 def _is_compiled(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(len(_COMPILED)) == _COMPILED
@@ -184,7 +190,8 @@ def _environment(tools: Path, temporary: Path, batch: Path | None) -> dict[str, 
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
     kept["PATH"] = f"{tools / 'bin'}{os.pathsep}{kept.get('PATH', os.defpath)}"
     kept |= {"CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(temporary), "BASH_ENV": str(tools / "startup.bash")}
-    options = stand_in.directives(read_text(batch, "a script")) if batch is not None else []
+    header = "" if batch is None else _header(batch)
+    options = stand_in.directives(header)
     if options:
         kept |= stand_in.set_around("sbatch", options, {}) | {stand_in.AROUND: json.dumps(["sbatch", *options])}
     return kept
