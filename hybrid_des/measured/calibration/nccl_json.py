@@ -149,7 +149,7 @@ def _add(log: NcclLog, line: int, result: Result, figures: Result, keys: tuple[s
         return
     time, algbw, busbw = (_number(log, line, key, figures.get(key)) for key in keys[:3])
     kind = " ".join(str(result[key]).strip() for key in ("type", "redop", "root") if key in result)
-    log.rows.append(Row(line, size, kind, int(result.get("numcycle") or 0), time, algbw, busbw))
+    log.rows.append(Row(line, size, kind, _count(result.get("numcycle")), time, algbw, busbw))
 
 
 def _number(log: NcclLog, line: int, key: str, value: Any) -> RoundedNumber:

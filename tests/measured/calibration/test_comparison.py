@@ -8,7 +8,7 @@ from support.nccl_logs import NAMES, log, rank_list, rows
 from hybrid_des.analysis.collective_bench import collective
 from hybrid_des.cluster.time_table import read_collective_table, read_table
 from hybrid_des.errors import UsageError
-from hybrid_des.measured.calibration.comparison import Compared, comparison_of, verdict_on
+from hybrid_des.measured.calibration.comparison import Compared, verdict_on
 from hybrid_des.measured.calibration.extrapolation import extrapolated
 from hybrid_des.measured.calibration.nccl_tests import parse_nccl_tests
 from hybrid_des.measured.calibration.predicted import Given, Predicted
@@ -58,7 +58,8 @@ def test_sizes_that_part_are_marked_in_their_rows(write, run):
     out = run("collective", "--compare", write(h100(times), "n.txt"))[1].splitlines()
     assert [line.split()[-1] for line in out if line[:1] == " "] == ["100%", "slower", "100%", "100%"]
     assert (
-        out[-1].startswith("# Verdict: healthy for large buffers: ") and "slower at 1 of 4 sizes from 1 MiB up (16 MiB)" in out[-1]
+        out[-1].startswith("# Verdict: healthy for large buffers: ")
+        and "slower at 1 of 4 sizes from 1 MiB up (16 MiB)" in out[-1]
     )
 
 
@@ -116,9 +117,9 @@ def test_each_run_of_a_log_is_compared(write, run):
 
 @pytest.mark.parametrize(("release", "machine"), [("", "2.29.2"), ("NCCL version 2.21.5+cuda12.4\n", "2.21.5")])
 def test_the_machine_is_that_of_the_log(release, machine):
-    found = comparison_of(parse_nccl_tests(release + h100(law(2), nodes=2), "n.txt"), Given())
+    found = Predicted(parse_nccl_tests(release + h100(law(2), nodes=2), "n.txt"), Given())
     assert found.machine == f"2 x 4 h100, 4 adapters of 50 GB/s a node, NCCL {machine}"
-    assert found.notes == ()
+    assert found.assumed == []
 
 
 def test_a_log_without_hosts_needs_its_gpu(write, run):
@@ -133,9 +134,9 @@ def test_a_log_without_hosts_needs_its_gpu(write, run):
 
 def test_hosts_of_one_nvlink_domain_are_one_node():
     text = h100({2**20: 50.0}, nodes=2).replace("H100 80GB HBM3", "GB200")
-    found = comparison_of(parse_nccl_tests(text, "n.txt"), Given())
+    found = Predicted(parse_nccl_tests(text, "n.txt"), Given())
     assert found.machine.startswith("1 x 8 gb200, ")
-    assert found.notes == ("hosts share an NVLink domain of up to 72 GPUs (--gpus-per-node N says else)",)
+    assert found.assumed == ["hosts share an NVLink domain of up to 72 GPUs (--gpus-per-node N says else)"]
 
 
 MACHINE = "\n".join([

@@ -41,6 +41,10 @@ def test_wrong_csv_is_one_line():
         parse_nccl_tests(csv(SINGLE, "8").replace(",0\n", ",3\n"), "n.csv")
 
 
+def test_a_damaged_cycle_is_none():
+    assert parse_nccl_tests(csv(SINGLE, "8").replace("0,AllReduce", "E,AllReduce"), "n.csv").times == EXPECTED
+
+
 def test_json_of_rccl_tests_with_mpi_has_processes_and_nodes():
     rows_of = [
         {"numCycle": 0, "name": "AllReduce", "nodes": 2, "ranks": 4, "ranksPerNode": 2, "gpusPerRank": 2, "size": size,
