@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.files import read_stream
 from hybrid_des.interface.cli.arguments import whole
 from hybrid_des.interface.cli.output import say, status_line
@@ -70,13 +70,14 @@ def compare(args: argparse.Namespace) -> int:
 
     Raises:
         UsageError: none has one.
+        Refusal: none can be simulated.
     """
     given, results = given_of(args), []
     runs = runs_of(args.compare, None, args.number, args.ranks)
     for done, run in enumerate(runs):
         try:
             results.append(_compared(run, given, args.json))
-        except UsageError as error:
+        except (UsageError, Refusal) as error:
             if not results and done == len(runs) - 1:
                 raise
             say(f"left out: {error}")

@@ -22,7 +22,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hybrid_des.cluster.time_table import shown
-from hybrid_des.measured.calibration.nccl_log import NcclLog, RoundedNumber, Row, collective_of, printed, release_of
+from hybrid_des.measured.calibration.nccl_log import (
+    FORCED,
+    NcclLog,
+    RoundedNumber,
+    Row,
+    collective_of,
+    printed,
+    release_of,
+)
 
 Result = Mapping[str, Any]
 MOST_RANKS = 2**20
@@ -86,6 +94,7 @@ def _nccl_tests(log: NcclLog, line: int, result: Result) -> None:
     _program(log, line, " ".join(map(str, result.get("args") or [])))
     if isinstance(code := result.get("nccl_version"), int):
         log.release = release_of(code)
+    log.forced |= FORCED.findall("\n".join(map(str, result.get("env") or [])))
     config = result.get("config")
     if isinstance(config, dict):
         log.per_process = max(1, _count(config.get("nthreads")) * _count(config.get("ngpus")))

@@ -122,6 +122,23 @@ def test_the_machine_is_that_of_the_log(release, machine):
     assert found.assumed == []
 
 
+def test_algorithms_that_a_log_forces_are_simulated(write, run):
+    """Each command line counts for the run below it."""
+    text, line = h100({2**30: 9000.0}, nodes=2), "$ mpirun -x NCCL_ALGO={} -np 8 ./all_reduce_perf\n"
+    file = write(text + line.format("Ring") + text + line.format("Tree -x NCCL_PROTO=LL128") + text, "n.txt")
+    results = json.loads(run("collective", "--compare", file, "--json")[1])
+    forced = [one["machine"].partition(", NCCL 2.29.2")[2] for one in results]
+    assert forced == ["", ", NCCL_ALGO=ring", ", NCCL_ALGO=tree, NCCL_PROTO=LL128"]
+    times = [one["sizes"][0]["predicted_us"] for one in results]
+    ring = law(2, nccl_algorithm="ring")[2**30]
+    assert times[1] == pytest.approx(ring) and len({*times}) == 3
+    debug = "node:1:1 [0] NCCL INFO NCCL_ALGO set by environment to RING\n"
+    assert "NCCL_ALGO=ring" in run("collective", "--compare", write(debug + text, "n.txt"))[1]
+    file = write(line.format("Mine") + text, "n.txt")
+    assert 'nccl_algorithm: unknown "Mine"' in run("collective", "--compare", file)[2][0]
+    assert any("in a straight line" in line and "Mine" in line for line in run("measure", "--from", file)[2])
+
+
 def test_a_log_without_hosts_needs_its_gpu(write, run):
     file = write(log(ranks=()), "n.txt")
     said = "the GPU is not named; say where it ran: --gpu NAME or --scenario FILE"

@@ -81,6 +81,11 @@ def test_devices_in_json_say_ranks_hosts_and_gpu(processes, per_process):
     assert (found.device, found.release) == ("NVIDIA H100 80GB HBM3", "2.29.3")
 
 
+def test_the_environment_in_json_says_what_is_forced():
+    text = json.dumps(reported(1, 8) | {"env": ["HOME=/root", "NCCL_ALGO=^NVLS,NVLSTree", "NCCL_DEBUG=INFO"]})
+    assert parse_nccl_tests(text, "n.json").forced == {"ALGO": "^NVLS,NVLSTree"}
+
+
 def test_unchecked_results_in_json_are_taken():
     """-c 0 writes null; in-place all-to-alls are never checked."""
     assert parse_nccl_tests(json.dumps(reported(1, 8, wrong=None)), "n.json").times == EXPECTED
