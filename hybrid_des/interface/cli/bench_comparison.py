@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.files import read_stream
 from hybrid_des.interface.cli.arguments import whole
 from hybrid_des.interface.cli.output import say, status_line
 
 if TYPE_CHECKING:
-    from hybrid_des.measured.calibration.comparison import Compared, Comparison
+    from hybrid_des.measured.calibration.comparison import Compared
     from hybrid_des.measured.calibration.nccl_tests import NcclTests
     from hybrid_des.measured.calibration.predicted import Given
 
@@ -70,36 +70,48 @@ def compare(args: argparse.Namespace) -> int:
 
     Raises:
         UsageError: none has one.
+        Refusal: none can be simulated.
     """
-    from hybrid_des.measured.calibration.comparison import comparison_of
-
     given, results = given_of(args), []
     runs = runs_of(args.compare, None, args.number, args.ranks)
     for done, run in enumerate(runs):
         try:
-            with status_line(args.json, f"{done} of {len(runs)} runs"):
-                results.append(comparison_of(run, given))
-        except UsageError as error:
+            results.append(_compared(run, given, args.json))
+        except (UsageError, Refusal) as error:
             if not results and done == len(runs) - 1:
                 raise
             say(f"left out: {error}")
-            continue
-        if not args.json:
-            _print(results[-1])
     if args.json:
-        print(json.dumps([one.as_data() for one in results], indent=2))
+        print(json.dumps(results, indent=2))
     return 0
 
 
-def _print(result: Comparison) -> None:
-    for note in result.notes:
-        say(f"note: {note}")
-    print(f"# {result.run.test}, {result.run.where.rstrip('; ')}; predicted for {result.machine}\n#")
-    for heads in (HEADS, UNITS):
-        print(f"#{_line(heads)[1:]}".rstrip())
-    for size in result.sizes:
-        print(_line(_cells(size)).rstrip())
-    print(f"# Verdict: {result.verdict.line}", flush=True)
+def _compared(run: NcclTests, given: Given, quiet: bool) -> dict[str, Any]:
+    """Compare a run, printing size by size unless all is printed as JSON, and return the figures."""
+    from hybrid_des.measured.calibration.comparison import Compared, compared, verdict_of
+    from hybrid_des.measured.calibration.predicted import Predicted
+
+    predicted = Predicted(run, given)
+    notes, sizes, rows = [*run.notes, *predicted.assumed], list[Compared](), compared(run, predicted)
+    if not quiet:
+        for note in notes:
+            say(f"note: {note}")
+        print(f"# {run.test}, {run.where.rstrip('; ')}; predicted for {predicted.machine}\n#")
+        for heads in (HEADS, UNITS):
+            print(f"#{_line(heads)[1:]}".rstrip())
+    for done in range(len(run.times)):
+        with status_line(quiet, f"{done} of {len(run.times)} sizes ({done / len(run.times):.0%})"):
+            sizes.append(next(rows))
+        if not quiet:
+            print(_line(_cells(sizes[-1])).rstrip(), flush=True)
+    with status_line(quiet, "verdict"):
+        verdict = verdict_of(run, given, predicted, sizes)
+    if not quiet:
+        print(f"# Verdict: {verdict.line}", flush=True)
+    return {
+        "operation": run.test, "ranks": run.ranks, "nodes": run.nodes, "machine": predicted.machine, "notes": notes,
+        "sizes": [size.as_data() for size in sizes], "verdict": verdict.word, "reason": verdict.line,
+    }  # fmt: skip
 
 
 def _cells(row: Compared) -> tuple[str, ...]:

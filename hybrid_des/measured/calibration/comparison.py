@@ -5,7 +5,7 @@ Sizes from 1 MiB up are judged: below, the time to start counts, which hosts dif
 table differ by 20 to 25 % (docs/background/accuracy_details.md).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from hybrid_des.cluster.time_table import MICROSECOND
@@ -55,49 +55,19 @@ class Verdict(NamedTuple):
     line: str
 
 
-class Comparison(NamedTuple):
-    """A run beside its prediction.
-
-    Attributes:
-        run: what was measured.
-        machine: for which it was predicted, in words.
-        notes: what was assumed, one line each.
-        sizes: in ascending order.
-        verdict: on those from 1 MiB up.
-    """
-
-    run: NcclTests
-    machine: str
-    notes: tuple[str, ...]
-    sizes: tuple[Compared, ...]
-    verdict: Verdict
-
-    def as_data(self) -> dict[str, Any]:
-        """The comparison as plain values."""
-        return {
-            "operation": self.run.test, "ranks": self.run.ranks, "nodes": self.run.nodes, "machine": self.machine,
-            "notes": list(self.notes), "sizes": [one.as_data() for one in self.sizes],
-            "verdict": self.verdict.word, "reason": self.verdict.line,
-        }  # fmt: skip
+def compared(run: NcclTests, predicted: Predicted) -> Iterator[Compared]:
+    """The measured sizes beside their prediction, each simulated when it is asked for."""
+    for size, time in run.times:
+        law = predicted.time(size)
+        yield Compared(size, time, law, predicted.bus_bandwidth(size, time), predicted.bus_bandwidth(size, law))
 
 
-def comparison_of(run: NcclTests, given: Given) -> Comparison:
-    """Put a run beside its prediction.
-
-    Raises:
-        UsageError: as `Predicted`.
-        ScenarioError: as `Predicted`.
-    """
-    predicted = Predicted(run, given)
-    bus, laws = predicted.bus_bandwidth, [predicted.time(size) for size, _ in run.times]
-    sizes = tuple(
-        Compared(size, time, law, bus(size, time), bus(size, law))
-        for (size, time), law in zip(run.times, laws, strict=True)
-    )
+def verdict_of(run: NcclTests, given: Given, predicted: Predicted, sizes: Sequence[Compared]) -> Verdict:
+    """The verdict on all sizes, with the number of adapters that would be as slow."""
     verdict = verdict_on(sizes)
-    if verdict.word == SLOW:
-        verdict = verdict._replace(line=verdict.line + _as_with_fewer_adapters(run, given, predicted, sizes[-1]))
-    return Comparison(run, predicted.machine, (*run.notes, *predicted.assumed), sizes, verdict)
+    if verdict.word != SLOW:
+        return verdict
+    return verdict._replace(line=verdict.line + _as_with_fewer_adapters(run, given, predicted, sizes[-1]))
 
 
 def verdict_on(sizes: Sequence[Compared]) -> Verdict:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hybrid_des.cluster.gpus import NODE
 from hybrid_des.cluster.time_table import MeasuredGroup
 from hybrid_des.collectives import find
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.measured.calibration.nccl_tests import Measurement, NcclTests
 from hybrid_des.measured.calibration.predicted import SIMULATED, Given, Predicted
 
@@ -64,7 +64,8 @@ def extrapolated(run: NcclTests, given: Given) -> Table:
         raise UsageError(f"{run.source}: times of {run.test}, expected those of {', '.join(SIMULATED)}")
     try:
         predicted = Predicted(run, given)
-    except UsageError as error:
+        whole = _extended(run, predicted)
+    except (UsageError, Refusal) as error:
         if given != Given(per_node=given.per_node):
             raise
         nodes = run.nodes or (given.per_node and run.ranks and -(-run.ranks // given.per_node))
@@ -75,7 +76,6 @@ def extrapolated(run: NcclTests, given: Given) -> Table:
                 f"hosts are not listed; {run.ranks} ranks are taken for one node (--gpus-per-node N says else)"
             )
         return Table(run, run, None, tuple(notes), nodes)
-    whole = _extended(run, predicted)
     law = predicted.machine if whole.extent else None
     return Table(run, whole, law, tuple(predicted.assumed), run.nodes or predicted.nodes)
 

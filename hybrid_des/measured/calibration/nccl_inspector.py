@@ -83,5 +83,5 @@ def _tests(group: _Group, calls: Calls, name: str, notes: tuple[str, ...]) -> Nc
     seen = min(map(len, calls.values()))
     said = f"medians of {len(calls)} calls" if len(calls) > 1 else "one call"
     if seen < group.ranks:
-        said += f", some of which {seen} of {group.ranks} ranks logged: those times hold the wait for other ranks"
+        said += f"; not all are logged by all ranks (as few as {seen} of {group.ranks}): those hold the wait for others"
     return NcclTests(group.test, group.ranks, times, name, (said, *notes), group.nodes)

@@ -22,7 +22,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hybrid_des.cluster.time_table import shown
-from hybrid_des.measured.calibration.nccl_log import NcclLog, RoundedNumber, Row, collective_of, printed, release_of
+from hybrid_des.measured.calibration.nccl_log import (
+    FORCED,
+    NcclLog,
+    RoundedNumber,
+    Row,
+    collective_of,
+    printed,
+    release_of,
+)
 
 Result = Mapping[str, Any]
 MOST_RANKS = 2**20
@@ -86,6 +94,7 @@ def _nccl_tests(log: NcclLog, line: int, result: Result) -> None:
     _program(log, line, " ".join(map(str, result.get("args") or [])))
     if isinstance(code := result.get("nccl_version"), int):
         log.release = release_of(code)
+    log.forced |= FORCED.findall("\n".join(map(str, result.get("env") or [])))
     config = result.get("config")
     if isinstance(config, dict):
         log.per_process = max(1, _count(config.get("nthreads")) * _count(config.get("ngpus")))
@@ -149,7 +158,7 @@ def _add(log: NcclLog, line: int, result: Result, figures: Result, keys: tuple[s
         return
     time, algbw, busbw = (_number(log, line, key, figures.get(key)) for key in keys[:3])
     kind = " ".join(str(result[key]).strip() for key in ("type", "redop", "root") if key in result)
-    log.rows.append(Row(line, size, kind, int(result.get("numcycle") or 0), time, algbw, busbw))
+    log.rows.append(Row(line, size, kind, _count(result.get("numcycle")), time, algbw, busbw))
 
 
 def _number(log: NcclLog, line: int, key: str, value: Any) -> RoundedNumber:

@@ -48,6 +48,9 @@ _SETTINGS = re.compile(r"(?:#\s+|^\s*)nThreads?:?\s+(\d{1,6})\s+nGpus:?\s+(\d{1,
 _RELEASE = re.compile(r"\bnccl-library=(\d{4,5})\b|\bNCCL version (\d\.\d{1,2}\.\d{1,2})\b")
 
 
+FORCED = re.compile(r"\bNCCL_(ALGO|PROTO)(?:=| set by environment to )[\"']?(\^?\w+(?:,\w+)*)")
+
+
 _START = re.compile(r"Collective test starting:\s+(\w{1,40})")
 
 
@@ -130,6 +133,8 @@ class NcclLog:
         hosts: host and device of each listed rank whose line has them.
         devices: the names of the GPUs.
         release: of NCCL, such as 2.29.7, if the log says it.
+        forced: what NCCL_ALGO and NCCL_PROTO were set to, by ALGO and PROTO.
+        forced_next: the same, for the run below this one.
         elided: whether the list of ranks was shortened visibly.
         per_process: GPUs per process.
         columns: names of the columns, and the line that gave them.
@@ -146,6 +151,8 @@ class NcclLog:
     hosts: dict[int, tuple[str, str]] = field(default_factory=dict)
     devices: set[str] = field(default_factory=set)
     release: str | None = None
+    forced: dict[str, str] = field(default_factory=dict)
+    forced_next: dict[str, str] = field(default_factory=dict)
     elided: bool = False
     per_process: int = 1
     columns: tuple[list[str], int] | None = None
@@ -183,6 +190,7 @@ class NcclLog:
         else:
             if match := _RELEASE.search(line):
                 self.release = match[2] or release_of(int(match[1]))
+            (self.forced_next if self.rows else self.forced).update(FORCED.findall(line))
             self._program(number, line)
 
     def starts_another(self, line: str) -> bool:
@@ -280,7 +288,7 @@ def read_logs(text: str, name: str) -> list[NcclLog]:
     logs = [NcclLog(name)]
     for number, line in _lines(text):
         if logs[-1].starts_another(line):
-            logs.append(NcclLog(name, release=logs[-1].release))
+            logs.append(NcclLog(name, release=logs[-1].release, forced=logs[-1].forced_next))
         logs[-1].add(number, line)
     return [log for log in logs if log.rows] or logs
 

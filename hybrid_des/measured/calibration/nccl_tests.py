@@ -5,10 +5,12 @@ an all-gather or reduce-scatter on n ranks (doc/PERFORMANCE.md of NVIDIA/nccl-te
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from hybrid_des.cluster.time_table import MESSAGE, MICROSECOND, OF_NODE, TimeTable
@@ -43,6 +45,7 @@ class NcclTests(NamedTuple):
         nodes: number of hosts of the ranks, if all ranks are listed with theirs.
         device: the name of the GPUs, if they are listed and all the same.
         release: of NCCL, if the log says it.
+        forced: what NCCL_ALGO and NCCL_PROTO were set to, if the log says it, by ALGO and PROTO.
         extent: the first and last size that was measured, if `times` has others too.
     """
 
@@ -54,6 +57,7 @@ class NcclTests(NamedTuple):
     nodes: int | None = None
     device: str | None = None
     release: str | None = None
+    forced: Mapping[str, str] = MappingProxyType({})
     extent: tuple[int, int] | None = None
 
     @property
@@ -97,7 +101,9 @@ def tests_of(log: NcclLog, collective: str | None = None) -> NcclTests:
     times = [Measurement(size, round(sum(of) / len(of) * unit)) for size, of in sorted(times_of.items())]
     source = f"{log.name}:{log.tests[test]}" if test in log.tests else log.name
     device = next(iter(log.devices)) if len(log.devices) == 1 else None
-    return NcclTests(test, ranks, times, source, tuple(notes), _nodes(log, ranks), device or None, log.release)
+    return NcclTests(
+        test, ranks, times, source, tuple(notes), _nodes(log, ranks), device or None, log.release, log.forced
+    )
 
 
 def all_reduce_table(measured: NcclTests) -> TimeTable:

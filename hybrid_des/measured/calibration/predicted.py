@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from hybrid_des.analysis.collective_bench import Bench
 from hybrid_des.cluster.gpus import NODE, named_in, part
 from hybrid_des.collectives import algorithms, bus_factor, find
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import ScenarioError, UsageError
 from hybrid_des.measured.calibration.nccl_tests import NcclTests
 from hybrid_des.scenario.loading import Source, document_of, scenario_of
 from hybrid_des.scenario.sections.cluster import Cluster
@@ -25,6 +25,9 @@ SIMULATED = {
 
 
 OF_MACHINE = ("name", "cluster", "slow")  # what counts of a scenario
+
+
+FORCES = {"ALGO": "nccl_algorithm", "PROTO": "nccl_protocol"}  # keys of `cluster`
 
 
 class Given(NamedTuple):
@@ -68,7 +71,12 @@ class Predicted:
         document = document_of(source, given.overrides)
         alone = _alone(self._name)
         document.value = alone | {key: document.value[key] for key in OF_MACHINE if key in document.value}
-        scenario = scenario_of(document)
+        try:
+            scenario = scenario_of(document)
+        except ScenarioError as error:
+            if given.scenario is not None or given.overrides:
+                raise
+            raise UsageError(f"{run.source}: {error.problems[0].removeprefix('scenario: cluster.')}") from None
         if scenario.cluster.gpus < self.ranks:
             has = f"{self.ranks} ranks, but the cluster has {scenario.cluster.gpus} GPUs"
             raise UsageError(f"{run.source}: {has}; --set cluster.nodes=N")
@@ -100,7 +108,9 @@ class Predicted:
         rate = "" if bandwidth is None else f" of {float(bandwidth) / 1e9:g} GB/s"
         adapters = f"{self.adapters} adapter{'s' * (self.adapters > 1)}{rate} a node"
         between = f", {adapters}" if self.nodes > 1 else ""
-        return f"{self.nodes} x {self.ranks // self.nodes} {cluster.gpu.name}{between}, NCCL {cluster.nccl}"
+        forced = {f"NCCL_{variable}": getattr(cluster, key) for variable, key in FORCES.items()}
+        also = "".join(f", {name}={value}" for name, value in forced.items() if value is not None)
+        return f"{self.nodes} x {self.ranks // self.nodes} {cluster.gpu.name}{between}, NCCL {cluster.nccl}{also}"
 
 
 def _ranks_of(run: NcclTests) -> int:
@@ -137,6 +147,7 @@ def machine_of(run: NcclTests, given: Given, assumed: list[str]) -> Mapping[str,
         cluster["infiniband"] = {"nics_per_node": max(1, known.nics_per_node * each // known.gpus_per_node)}
     if run.release:
         cluster["nccl"] = run.release
+    cluster |= {FORCES[variable]: value for variable, value in run.forced.items()}
     return {"name": "log", "cluster": cluster}
 
 

@@ -8,7 +8,7 @@ from support.nccl_logs import NAMES, log, rank_list, rows
 from hybrid_des.analysis.collective_bench import collective
 from hybrid_des.cluster.time_table import read_collective_table, read_table
 from hybrid_des.errors import UsageError
-from hybrid_des.measured.calibration.comparison import Compared, comparison_of, verdict_on
+from hybrid_des.measured.calibration.comparison import Compared, verdict_on
 from hybrid_des.measured.calibration.extrapolation import extrapolated
 from hybrid_des.measured.calibration.nccl_tests import parse_nccl_tests
 from hybrid_des.measured.calibration.predicted import Given, Predicted
@@ -117,9 +117,26 @@ def test_each_run_of_a_log_is_compared(write, run):
 
 @pytest.mark.parametrize(("release", "machine"), [("", "2.29.2"), ("NCCL version 2.21.5+cuda12.4\n", "2.21.5")])
 def test_the_machine_is_that_of_the_log(release, machine):
-    found = comparison_of(parse_nccl_tests(release + h100(law(2), nodes=2), "n.txt"), Given())
+    found = Predicted(parse_nccl_tests(release + h100(law(2), nodes=2), "n.txt"), Given())
     assert found.machine == f"2 x 4 h100, 4 adapters of 50 GB/s a node, NCCL {machine}"
-    assert found.notes == ()
+    assert found.assumed == []
+
+
+def test_algorithms_that_a_log_forces_are_simulated(write, run):
+    """Each command line counts for the run below it."""
+    text, line = h100({2**30: 9000.0}, nodes=2), "$ mpirun -x NCCL_ALGO={} -np 8 ./all_reduce_perf\n"
+    file = write(text + line.format("Ring") + text + line.format("Tree -x NCCL_PROTO=LL128") + text, "n.txt")
+    results = json.loads(run("collective", "--compare", file, "--json")[1])
+    forced = [one["machine"].partition(", NCCL 2.29.2")[2] for one in results]
+    assert forced == ["", ", NCCL_ALGO=ring", ", NCCL_ALGO=tree, NCCL_PROTO=LL128"]
+    times = [one["sizes"][0]["predicted_us"] for one in results]
+    ring = law(2, nccl_algorithm="ring")[2**30]
+    assert times[1] == pytest.approx(ring) and len({*times}) == 3
+    debug = "node:1:1 [0] NCCL INFO NCCL_ALGO set by environment to RING\n"
+    assert "NCCL_ALGO=ring" in run("collective", "--compare", write(debug + text, "n.txt"))[1]
+    file = write(line.format("Mine") + text, "n.txt")
+    assert 'nccl_algorithm: unknown "Mine"' in run("collective", "--compare", file)[2][0]
+    assert any("in a straight line" in line and "Mine" in line for line in run("measure", "--from", file)[2])
 
 
 def test_a_log_without_hosts_needs_its_gpu(write, run):
@@ -134,9 +151,9 @@ def test_a_log_without_hosts_needs_its_gpu(write, run):
 
 def test_hosts_of_one_nvlink_domain_are_one_node():
     text = h100({2**20: 50.0}, nodes=2).replace("H100 80GB HBM3", "GB200")
-    found = comparison_of(parse_nccl_tests(text, "n.txt"), Given())
+    found = Predicted(parse_nccl_tests(text, "n.txt"), Given())
     assert found.machine.startswith("1 x 8 gb200, ")
-    assert found.notes == ("hosts share an NVLink domain of up to 72 GPUs (--gpus-per-node N says else)",)
+    assert found.assumed == ["hosts share an NVLink domain of up to 72 GPUs (--gpus-per-node N says else)"]
 
 
 MACHINE = "\n".join([

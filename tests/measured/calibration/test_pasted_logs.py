@@ -41,6 +41,10 @@ def test_wrong_csv_is_one_line():
         parse_nccl_tests(csv(SINGLE, "8").replace(",0\n", ",3\n"), "n.csv")
 
 
+def test_a_damaged_cycle_is_none():
+    assert parse_nccl_tests(csv(SINGLE, "8").replace("0,AllReduce", "E,AllReduce"), "n.csv").times == EXPECTED
+
+
 def test_json_of_rccl_tests_with_mpi_has_processes_and_nodes():
     rows_of = [
         {"numCycle": 0, "name": "AllReduce", "nodes": 2, "ranks": 4, "ranksPerNode": 2, "gpusPerRank": 2, "size": size,
@@ -75,6 +79,11 @@ def test_devices_in_json_say_ranks_hosts_and_gpu(processes, per_process):
     found = parse_nccl_tests(json.dumps(reported(processes, per_process)), "n.json")
     assert (found.ranks, found.nodes, found.notes) == (8, processes, ())
     assert (found.device, found.release) == ("NVIDIA H100 80GB HBM3", "2.29.3")
+
+
+def test_the_environment_in_json_says_what_is_forced():
+    text = json.dumps(reported(1, 8) | {"env": ["HOME=/root", "NCCL_ALGO=^NVLS,NVLSTree", "NCCL_DEBUG=INFO"]})
+    assert parse_nccl_tests(text, "n.json").forced == {"ALGO": "^NVLS,NVLSTree"}
 
 
 def test_unchecked_results_in_json_are_taken():
@@ -192,7 +201,7 @@ def test_a_job_is_a_table_of_its_groups(tmp_path, run):
     code, out, err = run("measure", "--from", tmp_path)
     assert code == 0
     assert "1048576,100,all-reduce,2,1" in out and "4194304,300,reduce-scatter,4,1" in out
-    assert any("2 of 4 ranks logged: those times hold the wait for other ranks" in line for line in err)
+    assert any("not all are logged by all ranks (as few as 2 of 4): those hold the wait for others" in line for line in err)
     assert any("2 sends and receives are not read" in line for line in err)
     assert [found.test for found in read_runs(tmp_path, "reduce_scatter")] == ["reduce_scatter"]
 
