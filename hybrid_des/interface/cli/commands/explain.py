@@ -24,8 +24,7 @@ from hybrid_des.interface.cli.arguments import add_common, add_jobs, add_quiet_j
 from hybrid_des.interface.cli.deadline import within
 from hybrid_des.interface.cli.output import print_json, say, show_result, status_line, terminal_width, write_file
 from hybrid_des.interface.cli.output import show as show_text
-from hybrid_des.report.explained import opening, render_explanation, rest
-from hybrid_des.report.explained_details import next_change
+from hybrid_des.report.explained import next_change, opening, render_explanation, rest
 from hybrid_des.report.files.staging import write_files
 from hybrid_des.report.memory_text import render_memory
 from hybrid_des.scenario.definition import Scenario
@@ -75,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     why = replace(why, advised=lambda: advice) if isinstance(why, Explanation) else why
     how: dict[str, Any] = {"advice": advice, "details": args.details}
     if args.json and isinstance(why, Explanation):
-        further = {"next": next_change(why), "advice": advice.to_mapping()}
+        further = {"next": next_change(why.losses, advice), "advice": advice.to_mapping()}
         print_json(args, {"verdict": why.verdict, **why.to_mapping(), **further})
     elif begun is not None:
         above = len(opening(begun, terminal_width()).splitlines())
