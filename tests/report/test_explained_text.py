@@ -108,7 +108,7 @@ def test_what_does_not_fit_says_what_fills_the_gpu():
     assert lines[6].startswith(" 1  no recompute; TP8 → TP4, DP2 → DP4   14.8 s   43 of 80 GB   ")
 
 
-def test_memory_is_left_out_where_the_file_does_not_state_it():
+def test_unstated_memory_is_left_out():
     found = losses(load(SCENARIOS / "prototype_4gpu.yaml"))
     text = render_explanation(found, advice=changed(found.run.scenario))
     assert " 2  ZB-V   16 s   −20 %\n" in text and "memory" not in text

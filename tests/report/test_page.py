@@ -18,7 +18,6 @@ from hybrid_des.analysis.idle import DEPENDENCY, END_OF_STEP, PARTS, PHASES, acc
 from hybrid_des.analysis.reasons import reasons_of
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.cluster.purposes import PURPOSES
-from hybrid_des.interface.live.frames import COLOURS
 from hybrid_des.interface.live.schedules import free_run
 from hybrid_des.planning.program_table import OP_KINDS
 from hybrid_des.report import palette
@@ -28,6 +27,7 @@ from hybrid_des.report.page.document import PageRun, page_of
 from hybrid_des.report.page.drawn import tables_of
 from hybrid_des.report.palette import ACTIVITIES
 from hybrid_des.report.plots.gantt import gantt
+from hybrid_des.report.step_rows import COLOURS
 from hybrid_des.result import Result, simulate
 from hybrid_des.scenario.loading import load
 

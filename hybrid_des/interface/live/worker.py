@@ -130,7 +130,7 @@ def work(state: ServerState, connection: Connection) -> None:
                 waiting[request.want] = request
                 if request.want == "frame":
                     waiting.pop("why", None)  # of an earlier one
-            request = min(waiting.values(), key=lambda one: one.want == "why")  # which may take long, last
+            request = min(waiting.values(), key=lambda asked: asked.want == "why")  # which may take long, last
             try:
                 reply = answer(state, request, connection.poll, lambda part: connection.send((EARLY, json.dumps(part))))
             except NewerRequest:
