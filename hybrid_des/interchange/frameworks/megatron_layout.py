@@ -42,7 +42,7 @@ def _read_schedule(given: Given) -> Values:
     each = given.number("--num-layers-per-virtual-pipeline-stage")
     waits = "--no-overlap-p2p-communication" in given
     if each is not None and layers is not None:
-        chunks = layers // (ranks * each)
+        chunks = (layers + sum(flag in given for flag in (_EMBEDDING, _LOSS))) // (ranks * each)
     if (layout := _stages_of_layout(given)) is not None:
         chunks = len(layout) // ranks
     if ranks == 1:
