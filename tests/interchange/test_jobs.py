@@ -121,6 +121,15 @@ def test_files_that_name_each_other_end(tmp_path):
     )
 
 
+def test_ends_count_as_layers_of_virtual_stages(tmp_path):
+    """94 layers, embedding and loss are 96, four virtual stages of three on each of eight ranks."""
+    recipe = {"num_layers": 94, "pipeline_model_parallel_size": 8, "num_layers_per_virtual_pipeline_stage": 3}
+    recipe |= {"account_for_embedding_in_pipeline_split": True, "account_for_loss_in_pipeline_split": True}
+    imported = read_job([written(tmp_path, json.dumps({"ARGS": recipe}))])
+    assert (imported.values["schedule.chunks"], imported.values["parallel.stages"]) == (4, "ends-1")
+    assert imported.refused == ()
+
+
 MEGATRON_LINES = (
     "scenarios/llama3.1-70b_128.yaml", "scenarios/llama3.1-405b_512.yaml", "scenarios/mixtral-8x7b_64.yaml",
 )  # fmt: skip

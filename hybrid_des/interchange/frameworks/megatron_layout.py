@@ -45,7 +45,7 @@ def _read_schedule(given: Given) -> Values:
         return {}
     chunks, each = given.number(_CHUNKS[0]) or 1, given.number(_CHUNKS[1])
     if each is not None and layers is not None:
-        chunks = layers // (ranks * each)
+        chunks = (layers + sum(flag in given for flag in (_EMBEDDING, _LOSS))) // (ranks * each)
     if (layout := _stages_of_layout(given)) is not None:
         chunks = len(layout) // ranks
     if chunks > 1:

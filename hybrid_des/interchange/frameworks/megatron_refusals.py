@@ -59,7 +59,7 @@ class Line:
             return len(stages_in(layout[0])) // self.pipeline
         each = self.size("--num-layers-per-virtual-pipeline-stage")
         if each:
-            return max(1, self.size("--num-layers") // (self.pipeline * each))
+            return max(1, self.layers // (self.pipeline * each))
         return self.size("--num-virtual-stages-per-pipeline-rank", 1)
 
     @property
@@ -76,8 +76,13 @@ class Line:
         ends = ("--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers")
         if self.pipeline == 1 or any(map(self.holds, (*ends, "--pipeline-model-parallel-layout"))):
             return 0
+        return self.layers % (self.pipeline * self.virtual)
+
+    @property
+    def layers(self) -> int:
+        """Layers that are divided over stages, with the ends where they count as one."""
         counted = ("--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split")
-        return (self.size("--num-layers") + sum(map(self.holds, counted))) % (self.pipeline * self.virtual)
+        return self.size("--num-layers") + sum(map(self.holds, counted))
 
     @property
     def layers_of_virtual_stages(self) -> int:

@@ -25,7 +25,7 @@ _PARAMETER = re.compile(r"(!?)([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(?:\[([^\]]*)\])?(.
 _CHANGED_TO = re.compile(r"cd\s+(?:-P\s+|--\s+)*(.+?)(?:\s*&?>\s*/dev/null)?(?:\s*2>&1)?\s*(?:&&|;)\s*pwd(?:\s+-P)?")
 _PATH = re.compile(r"(dirname|realpath|readlink)\s+(?:-\w+\s+|--\s+)*(\S.*)")
 _PART = re.compile(r":\s*(\d{1,4})(?::\s*(\d{1,4}))?")
-BY_PATH = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.[\w@-]+)+)=(.*)", re.DOTALL)
+BY_PATH = re.compile(r"\+{0,2}([a-z]\w*|[A-Za-z_]\w*(?:\.[\w@-]+)+)=(.*)", re.DOTALL)
 _LARGEST = 2**63
 DEEPEST = 16  # expansions within expansions
 
@@ -371,7 +371,7 @@ def flat(value: Value | None) -> list[str]:
 
 
 def has_flags(words: Sequence[str]) -> bool:
-    """Whether one of the words is a flag, or a value by path as programs with Hydra take it: trainer.nnodes=2."""
+    """Whether one of the words is a flag, or a value by path as Hydra's programs take it: trainer.nnodes=2."""
     return any((word.startswith("--") and len(word) > 2) or BY_PATH.fullmatch(word) for word in words)
 
 
