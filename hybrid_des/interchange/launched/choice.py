@@ -38,7 +38,9 @@ def launch_of(outcome: Outcome, known: Collection[str], nth: int | None = None) 
             f"{outcome.command}: no flag of Megatron-LM's pretrain_gpt.py, such as --num-layers, in {_listed(starts)}"
             + (f"; {ended}" if outcome.status else "")
         )
-    return read_words((*starts[at].around, *starts[at].words), tuple(_said(outcome, at)), starts[at].environment)
+    start = starts[at]
+    read = read_words((*start.around, *start.words), tuple(_said(outcome, at)), start.environment)
+    return read._replace(documents=start.documents)
 
 
 def _said(outcome: Outcome, at: int) -> Iterator[str]:

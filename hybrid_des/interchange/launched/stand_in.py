@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 NOTED, STARTS, SETTINGS = "noted", "starts", "settings.json"
 MOST_NOTED = 16 * 2**20  # bytes, where a script starts programs for ever
+MOST_OF_A_DOCUMENT = 64 * 2**10  # bytes of a configuration
 ABSENT = "absent"  # name: the program is the first of the arguments, and is not on this machine
 AROUND = "HYBRID_DES_AROUND"  # variable: the words of wrappers around, as JSON
 _DIRECTIVE = re.compile(r"(?m)^\s*#SBATCH[ \t]+(.*)$")
@@ -81,11 +82,21 @@ class StandIn:
         line: dict[str, Any] = {"what": what, "command": [self.name, *(self.words[-1:] if by_path else self.words[:1])]}
         if what == "launch":
             line |= {"around": self._around, "words": [self.name, *self.words]}
-            line |= {"directory": _here(), "environment": environment}
+            line |= {"directory": _here(), "environment": environment, "documents": self._documents()}
         with (Path(self._settings["noted"]) / STARTS).open("ab", buffering=0) as file:
             if file.tell() < MOST_NOTED:
                 file.write(json.dumps(line).encode() + b"\n")
         return 0
+
+    def _documents(self) -> dict[str, str]:
+        """The texts of configurations among the words, such as that of --deepspeed_config, by how they are named."""
+        paths = (word.rpartition("=")[2] for word in self.words if word.endswith(".json"))
+        files = ((path, Path(path)) for path in paths)
+        return {
+            path: file.read_text(errors="replace")
+            for path, file in files
+            if file.is_file() and file.stat().st_size <= MOST_OF_A_DOCUMENT
+        }
 
     def _only(self, command: str) -> int:
         return self._note("launch" if self.words[:1] == [command] else "left_out")

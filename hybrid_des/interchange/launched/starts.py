@@ -41,12 +41,14 @@ class Start(NamedTuple):
         words: the program and its arguments.
         environment: variables that are not those with which the script began.
         directory: where it would have run, in the copy.
+        documents: configurations that its words name, by their paths there.
     """
 
     around: tuple[str, ...]
     words: tuple[str, ...]
     environment: Mapping[str, str]
     directory: str
+    documents: Mapping[str, str]
 
     @property
     def shown(self) -> str:
@@ -267,4 +269,4 @@ def _names(lines: Sequence[Mapping[str, Any]], what: str) -> tuple[str, ...]:
 def _start(line: Mapping[str, Any], before: Mapping[str, str]) -> Start:
     own = {name: value for name, value in line["environment"].items() if before.get(name) != value}
     own = {name: value for name, value in own.items() if name not in _OF_SHELLS}
-    return Start(tuple(line["around"]), tuple(line["words"]), own, line["directory"])
+    return Start(tuple(line["around"]), tuple(line["words"]), own, line["directory"], line["documents"])
