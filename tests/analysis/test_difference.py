@@ -102,7 +102,7 @@ def test_every_corpus_counts_alike():
     assert of_pairs(["schedule"], pairs[:30]).reach == pytest.approx(0.01)
 
 
-def test_a_new_corpus_is_drawn_where_four_or_more_are_known():
+def test_a_corpus_is_drawn_where_four_are_known():
     """Of nine, eight hold 0.8 of ten; of three, 0.8 of one pair more are held, as no three hold 0.8 of four."""
     errors = [(corpus, corpus / 100 + number / 1000) for corpus in range(1, 10) for number in range(9)]
     pairs = [pair_of(error, corpus=str(corpus)) for corpus, error in errors]
