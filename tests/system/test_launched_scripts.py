@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from time import sleep
 
@@ -214,6 +215,24 @@ def test_what_a_script_leaves_running_is_ended(launched, tmp_path, free):
         raise AssertionError("it runs on")
 
 
+def test_an_interrupted_script_is_ended_and_its_copy_removed(folder, tmp_path):
+    (folder / "run.sh").write_text("torchrun x.py\ntail -f /dev/null\n")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = [sys.executable, "-m", "hybrid_des", "init", "mine", "--run", "--", "bash", "run.sh"]
+    with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(temporary)}, stderr=subprocess.PIPE) as process:
+        for _ in range(600):
+            if [*temporary.glob("*/noted/starts")]:
+                break
+            sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said.decode().splitlines()[1:] == ["interrupted"]
+    assert [*temporary.iterdir()] == []
+    assert not (folder / "mine.yaml").exists()
+
+
 def is_running(pid):
     done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return bool(done.stdout.strip()) and not done.stdout.startswith("Z")
@@ -265,6 +284,8 @@ FORMS = [
     f"PATH=$PWD/bin:$PATH\ntorchrun --nnodes 2 --nproc-per-node 8 p.py {FLAGS}",
     f"set -e\nsource activate x\nconda activate x\npip install x\nmodule load cuda\nibstat\ncd /none\n{RUN} {TENSOR} 4",
     f"(\n{RUN} {TENSOR} 4 2>&1 | tee log\n)",
+    f'A=4 B="$PWD" /opt/conda/bin/torchrun p.py {SIZES} {TENSOR} "$((2 * $2))"',
+    f"[[ tp_4 =~ tp_(.) ]]\nT=${{BASH_REMATCH[1]}}\n{RUN} {TENSOR} $T",
     f"if [ ! -d /no/such/data ]; then {RUN} {TENSOR} 4; else {RUN} {TENSOR} 8; fi",
     f'run() {{ local t=$1; shift; {RUN} {TENSOR} $t "$@"; }}\nrun 4 --lr 1e-4',
 ]

@@ -3,11 +3,15 @@
 # machine.
 
 __hybrid_des_step() { # before each command: whether to skip it
-    local given=("$@") words=$BASH_COMMAND first=${BASH_COMMAND%%[[:space:]]*}
+    local given=("$@") words=$BASH_COMMAND rest=$BASH_COMMAND variables=() first
     shopt -s extdebug # in which the trap can skip; before a script begins, it would start a debugger
     __hybrid_des_skips=
     [[ $PATH == "$__hybrid_des_tools/bin":* ]] || PATH=$__hybrid_des_tools/bin:$PATH
-    case $first in
+    while [[ $rest == *[[:space:]]* && ${rest%%[[:space:]]*} == [A-Za-z_]*([A-Za-z0-9_])=* ]]; do
+        rest=${rest#*[[:space:]]} # behind A=1 B=2
+    done
+    first=${rest%%[[:space:]]*}
+    case ${words%"$rest"}$first in
         source | .)
             eval "set -- $words" 2> /dev/null || return 0
             [[ $# -lt 2 || -e $2 ]] && return 0
@@ -15,13 +19,17 @@ __hybrid_des_step() { # before each command: whether to skip it
             "$__hybrid_des_tools/bin/source" "$2"
             __hybrid_des_skips=yes
             ;;
-        *[\(\`\<\>=]*) ;;
+        *[\(\`\<\>]*) ;;
         *[/\$]*)
-            eval "set -- $first" 2> /dev/null || return 0
+            [[ $first != *=* ]] && eval "set -- $first" 2> /dev/null || return 0
             [[ ${1-} == */* && $1 != "$__hybrid_des_tools"/* && -x $__hybrid_des_tools/bin/${1##*/} ]] || return 0
-            set -- "${given[@]}"
+            set -- ${given[@]+"${given[@]}"}
             eval "set -- $words" 2> /dev/null || return 0
-            "$__hybrid_des_tools/bin/${1##*/}" "${@:2}"
+            while [[ $1 == [A-Za-z_]*([A-Za-z0-9_])=* ]]; do
+                variables+=("$1")
+                shift
+            done
+            env ${variables[@]+"${variables[@]}"} "$__hybrid_des_tools/bin/${1##*/}" "${@:2}"
             __hybrid_des_skips=yes
             ;;
     esac
