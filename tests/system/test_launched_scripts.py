@@ -349,7 +349,7 @@ def test_a_wrong_command_is_refused_in_one_line(refused, words, why):
 def test_the_configuration_of_deepspeed_that_a_launch_names_is_read(launched, folder):
     (folder / "ds.json").write_text('{"zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": 4}')
     code, scenario, said = launched(
-        f"cp ds.json made.json\n{RUN} --global-batch-size 64 --deepspeed_config=made.json\n"
+        f"cp ds.json made.json\n{RUN} --deepspeed --deepspeed_config=made.json --global-batch-size 64\n"
     )
     assert code == 0, said
     assert (scenario.sharding, scenario.schedule.microbatch_size) == ("zero-1", 4)
