@@ -10,8 +10,9 @@ from support.tables import from_table
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.frameworks import megatron, torchtitan
 from hybrid_des.interchange.jobs import TOOLS, read_job
+from hybrid_des.interchange.jobs.mappings import flat_mapping
 from hybrid_des.interchange.jobs.model_names import model_called
-from hybrid_des.interchange.jobs.tools import Tool
+from hybrid_des.interchange.jobs.tools import Tool, tool_of
 from hybrid_des.scenario.composition import nested
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
@@ -45,8 +46,11 @@ def test_the_plan_is_that_of_the_file(file):
     scenario_from({**values, "name": "job"})
 
 
-def test_every_program_has_a_file():
-    assert {name.partition(".")[0].partition("-")[0] for name in EXPECTED} == {*TOOLS}
+def test_every_program_has_a_file_and_is_recognised_by_it():
+    programs = {name: name.partition(".")[0].partition("-")[0] for name in EXPECTED}
+    flat = {name: flat_mapping((JOBS / name).read_text(encoding="utf-8"), name) for name in EXPECTED}
+    assert {name: tool_of(flat[name], name).name for name in EXPECTED} == programs
+    assert {*programs.values()} == {*TOOLS}
 
 
 @pytest.mark.parametrize("name", [*TOOLS, "megatron"])
@@ -110,6 +114,14 @@ def test_what_a_missing_file_would_say_is_unknown(tmp_path):
     (tmp_path / "configs").mkdir()
     written(tmp_path / "configs", '{"zero_optimization": {"stage": 3}}', "zero3.json")
     assert read_job([tmp_path / "job.yaml"]).values["sharding"] == "zero-3"
+
+
+def test_a_named_file_may_be_given_too(tmp_path):
+    text = "base_model: meta-llama/Llama-3.1-8B\nmicro_batch_size: 1\ndeepspeed: elsewhere/zero3.json\n"
+    job, zero = written(tmp_path, text), written(tmp_path, '{"zero_optimization": {"stage": 3}}', "zero3.json")
+    for files in ([job, zero], [zero, job]):
+        imported = read_job(files)
+        assert imported.values["sharding"] == "zero-3" and imported.unread == ()
 
 
 def test_files_that_name_each_other_end(tmp_path):

@@ -20,7 +20,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN
 
 PER_NODE = 8
-_QUANTITIES = (
+QUANTITIES = (
     "per_gpu", "gpus", "shards", "copies", "accumulation", "local_batch", "layers_per_stage", "less_first", "less_last",
 )  # fmt: skip
 _OF_AXES = {  # of no meaning without the axis
@@ -42,7 +42,7 @@ def complete(values: dict[str, Any], stated: Mapping[str, Any], layers: int | No
     Raises:
         UsageError: numbers of GPUs contradict each other.
     """
-    taken = {key: values.pop(key, None) for key in _QUANTITIES}
+    taken = {key: values.pop(key, None) for key in QUANTITIES}
     known = {**values, **stated}
     assumed = [*_batch(values, known, taken)]
     known = {**values, **stated}

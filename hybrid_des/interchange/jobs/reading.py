@@ -15,7 +15,7 @@ from hybrid_des.interchange.frameworks.megatron_model import MODEL
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported
 from hybrid_des.interchange.jobs.mappings import flat_mapping
 from hybrid_des.interchange.jobs.model_names import model_called
-from hybrid_des.interchange.jobs.plan import PER_NODE, complete
+from hybrid_des.interchange.jobs.plan import PER_NODE, QUANTITIES, complete
 from hybrid_des.interchange.jobs.tools import TOOLS, Tool, tool_of
 from hybrid_des.interchange.jobs.translation import Stated, translate
 from hybrid_des.options import Section
@@ -50,7 +50,7 @@ def read_job(
     """
     if tool is not None and tool not in TOOLS:
         raise UsageError(f"--tool: {unknown(tool, TOOLS)}")
-    stated = Stated()
+    stated = Stated(files={file.name for file in files})
     for file in files:
         _read(file, tool, stated, ())
     return _scenario(stated, fixed or {}, model, str(files[-1]))
@@ -73,6 +73,8 @@ def _read(file: Path, tool: str | None, stated: Stated, users: tuple[Path, ...],
 def _read_named(users: tuple[Path, ...], named: str, program: Tool, stated: Stated, paths: Sequence[str]) -> None:
     """Read a file that another one names; what it would say is unknown if it is not there."""
     *_, user = users
+    if Path(named).name in stated.files - {user.name}:
+        return
     above = user.parents[:_BESIDE]
     candidates = (folder / inner / named for folder in above for inner in ("", *program.table.folders))
     file = next((path for path in candidates if path.is_file() and path.resolve() not in users), None)
@@ -88,7 +90,7 @@ def _scenario(stated: Stated, fixed: Mapping[str, Any], model: Imported | None, 
     """The values of a scenario, with the model that a config.json, a name or the files themselves give."""
     values = {**stated.values}
     named = values.pop("model_name", None)
-    own = {} if model is None else _sizes(model)
+    own = _sizes(model, stated) if model is not None else {}
     if isinstance(base := fixed.get("model.base"), str):
         own = {"model.base": base}
     elif model is None and named is not None and not values.get("model.layers"):
@@ -105,10 +107,8 @@ def _scenario(stated: Stated, fixed: Mapping[str, Any], model: Imported | None, 
         return _of_megatron(stated, values, options, fixed, name)
     assumed = complete(values, fixed, None if options is None else options.layers, name)
     asked = () if "cluster.gpu" in values else ("cluster.gpu: nothing names it",)
-    beside = () if model is None else model.unread
     assumed = [*stated.assumed, *_defaults(stated, values), *assumed, *asked]
-    unread = (*stated.unread, *beside)
-    return Imported(values, tuple(assumed), unread, tuple(stated.idle), read=tuple(stated.read))
+    return Imported(values, tuple(assumed), tuple(stated.unread), tuple(stated.idle), read=tuple(stated.read))
 
 
 def _defaults(stated: Stated, values: Mapping[str, Any]) -> Iterator[str]:
@@ -117,8 +117,12 @@ def _defaults(stated: Stated, values: Mapping[str, Any]) -> Iterator[str]:
     return (stated.defaults[path] for path in counts)
 
 
-def _sizes(model: Imported) -> dict[str, Any]:
-    """The values of a model by path, its name under `base`."""
+def _sizes(model: Imported, stated: Stated) -> dict[str, Any]:
+    """The values of a model by path, its name under `base`; what was said of it is said of the job."""
+    said = [line for line in model.assumed if line.startswith("model.")]
+    stated.assumed += [line for line in said if line.partition(":")[0] not in stated.values]
+    stated.unread += model.unread
+    stated.idle += model.idle
     return {"model.base" if path == "model" else path: value for path, value in model.values.items()}
 
 
@@ -151,7 +155,7 @@ def _of_megatron(
         said = {path: result[path] for flag, path in _OF_MODEL.items() if flag in stated.flags and path in result}
         result = {path: value for path, value in result.items() if not path.startswith("model")} | own | said
         result.setdefault("model.written", read.values["model.written"])
-    result |= {path: value for path, value in values.items() if not path.startswith("model.")}
+    result |= {path: value for path, value in values.items() if not path.startswith(("model.", *QUANTITIES))}
     if len(gpus) < len(machine):
         result["parallel.data"] = result["cluster.nodes"] = UNKNOWN
         known |= {"parallel.data": UNKNOWN}

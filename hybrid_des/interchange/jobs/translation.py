@@ -26,6 +26,7 @@ class Stated:
         constants: what is so in every job of the programs; nothing that is stated.
         defaults: of `values`, the programs' own, each with a line that says so.
         flags: of Megatron-LM, each with its words.
+        files: names of those that are given.
         given: keys with a value, also without what stands in front of them.
         is_line: whether all flags are meant for Megatron-LM's own program.
         read: the keys that were read, with what they are called here.
@@ -36,6 +37,7 @@ class Stated:
     constants: dict[str, Any] = field(default_factory=dict)
     defaults: dict[str, str] = field(default_factory=dict)
     flags: dict[str, list[str]] = field(default_factory=dict)
+    files: set[str] = field(default_factory=set)
     given: set[str] = field(default_factory=set)
     is_line: bool = True
     read: list[str] = field(default_factory=list)
