@@ -308,9 +308,6 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
         f"model.window_every: {values.get('model.window_every')}: in all layers, or in every second one": (
             values.get("model.window") and values["model.window_every"] > 2
         ),
-        f"model.vocab: {values.get('model.vocab')}: it has a multiple of the tensor ranks": (
-            (values.get("model.vocab") or 0) % parallel.tensor
-        ),
         f"gradients.codec: {scenario.gradients.codec}": not [*_write_codec(values)],
     }
     yield from (line for line, holds in lines.items() if holds)

@@ -7,7 +7,6 @@ layer has none (is_layer_window_attention in megatron/core/transformer/utils.py)
 """
 
 import ast
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 
@@ -15,6 +14,7 @@ from hybrid_des.interchange.frameworks.launch_line import Given, Rule, Values, n
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN
 
 PADDED = 128  # --make-vocab-size-divisible-by unless given
+USUAL = 8  # tensor ranks at most, most often: plans with fewer have lines of one divisor
 _SHARED, _EXPERTS, _SKIPS = "--moe-shared-expert-intermediate-size", "--moe-layer-freq", "--window-attn-skip-freq"
 
 
@@ -67,8 +67,8 @@ def _write_vocab(values: Values) -> Iterator[str]:
     if vocab is None:
         return
     yield f"--vocab-size {vocab}"
-    if vocab % (PADDED * tensor) and vocab % tensor == 0:
-        yield f"--make-vocab-size-divisible-by {math.gcd(vocab // tensor, PADDED)}"
+    if vocab % (PADDED * max(tensor, USUAL)):
+        yield "--make-vocab-size-divisible-by 1"
 
 
 def _read_vocab(given: Given) -> Values:
