@@ -106,6 +106,14 @@ def test_of_several_files_the_last_counts(tmp_path):
     assert (values["sharding"], values["parallel.data"], values["cluster.nodes"]) == ("zero-3", 16, 2)
 
 
+def test_operators_of_latent_attention_are_asked_for(tmp_path):
+    text = "model: {name: deepseek_v3, flavor: 671B}\ntraining: {seq_len: 4096, local_batch_size: 4}\n"
+    file = written(tmp_path, text)
+    imported = read_job([file], fixed={"cluster.nodes": 64})
+    assert (imported.values["model.base"], imported.values["recompute"]) == ("deepseek-v3", "UNKNOWN")
+    assert any(line.startswith("recompute: UNKNOWN") for line in imported.unread)
+
+
 def test_what_a_missing_file_would_say_is_unknown(tmp_path):
     text = "base_model: meta-llama/Llama-3.1-8B\nmicro_batch_size: 1\ndeepspeed: configs/zero3.json\n"
     imported = read_job([written(tmp_path, text)])
@@ -127,10 +135,9 @@ def test_a_named_file_may_be_given_too(tmp_path):
 def test_files_that_name_each_other_end(tmp_path):
     written(tmp_path, "base_config: b.yml\nmodel_name: llama2-7b\nper_device_batch_size: 1\n", "a.yml")
     written(tmp_path, "base_config: a.yml\nmax_target_length: 4096\n", "b.yml")
-    imported = read_job([tmp_path / "a.yml"])
-    assert imported.values["model.sequence"] == 4096 and any(
-        "a.yml: named in b.yml" in line for line in imported.unread
-    )
+    imported = read_job([written(tmp_path, "base_config: a.yml\n", "c.yml")])
+    assert imported.values["model.sequence"] == 4096
+    assert [line.partition(",")[0] for line in imported.unread] == ["a.yml: named in b.yml"]
 
 
 def test_ends_count_as_layers_of_virtual_stages(tmp_path):

@@ -22,6 +22,7 @@ from hybrid_des.options import Section
 from hybrid_des.workload.models.catalogue import expanded
 from hybrid_des.workload.models.kinds.registration import DEFAULT
 from hybrid_des.workload.models.kinds.transformer import Transformer
+from hybrid_des.workload.models.layer import OPS
 
 MOST_FILES = 16  # of which each names the next
 _OF_MODEL = {
@@ -106,6 +107,9 @@ def _scenario(stated: Stated, fixed: Mapping[str, Any], model: Imported | None, 
     if stated.flags:
         return _of_megatron(stated, values, options, fixed, name)
     assumed = complete(values, fixed, None if options is None else options.layers, name)
+    if options is not None and options.latent and values.get("recompute") == [OPS] and "recompute" not in fixed:
+        values["recompute"] = UNKNOWN
+        stated.unread.append("recompute: UNKNOWN: a choice by operator, which is not described for latent attention")
     asked = () if "cluster.gpu" in values else ("cluster.gpu: nothing names it",)
     assumed = [*stated.assumed, *_defaults(stated, values), *assumed, *asked]
     return Imported(values, tuple(assumed), tuple(stated.unread), tuple(stated.idle), read=tuple(stated.read))

@@ -132,7 +132,7 @@ class _Reading:
         named = [
             target if theirs is True else f"{target} {theirs}".strip()
             for target, theirs in targets.items()
-            if target not in ("note", "without", same)
+            if target not in (*_WORDS, "note", "without", same)
         ]
         if named and value not in (None, "auto"):
             self._stated.read.append(f"{shown} is {', '.join(named)}")
