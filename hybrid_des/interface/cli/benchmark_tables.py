@@ -50,7 +50,7 @@ def print_table(args: argparse.Namespace) -> int:
     if args.out is None:
         sys.stdout.write(text)
     for table in tables:
-        _describe(table, file, args)
+        _describe(table, file, args, by_group=not of_one)
     return 0
 
 
@@ -80,10 +80,10 @@ def _several(tables: Sequence[Table], file: str, args: argparse.Namespace) -> tu
     return write_collective_table(CollectiveTable(tuple(groups.items())), about), {"tables": data}
 
 
-def _describe(made: Table, file: str, args: argparse.Namespace) -> None:
+def _describe(made: Table, file: str, args: argparse.Namespace, *, by_group: bool) -> None:
     """Print notes and quality of fit of one run to stderr."""
     run = made.run
-    for note in (*run.notes, *made.notes):
+    for note in (*run.notes, *made.notes, *([made.on_node] if by_group and made.on_node else [])):
         say(f"note: {note}")
     if args.link and args.nics_per_node is None and not run.one_adapter:
         say(f"note: {SEVERAL if run.nodes else UNLISTED}{SHARES}")

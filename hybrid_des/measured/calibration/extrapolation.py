@@ -26,6 +26,7 @@ class Table(NamedTuple):
         law: the machine by whose laws these are; None: there are none.
         notes: what was assumed, one line each.
         nodes: on which the ranks are.
+        on_node: that they are taken for one, which tables by group rest on; nothing if the log says it.
     """
 
     run: NcclTests
@@ -33,6 +34,7 @@ class Table(NamedTuple):
     law: str | None
     notes: tuple[str, ...]
     nodes: int | None
+    on_node: str = ""
 
     @property
     def beyond(self) -> str:
@@ -54,6 +56,9 @@ class Table(NamedTuple):
         return MeasuredGroup(does, run.ranks, self.nodes)
 
 
+ONE_NODE = "hosts are not listed; {} ranks are taken for one node (--gpus-per-node N says else)"
+
+
 def extrapolated(run: NcclTests, given: Given) -> Table:
     """The table of a run, by NCCL's laws beyond its sizes if the log or `given` says where it ran.
 
@@ -69,13 +74,10 @@ def extrapolated(run: NcclTests, given: Given) -> Table:
         if given != Given(per_node=given.per_node):
             raise
         nodes = run.nodes or (given.per_node and run.ranks and -(-run.ranks // given.per_node))
-        notes = [f"{LINE}: {str(error).removeprefix(f'{run.source}: ')}"]
+        note, on_node = f"{LINE}: {str(error).removeprefix(f'{run.source}: ')}", ""
         if nodes is None and run.ranks and run.ranks <= NODE:
-            nodes = 1
-            notes.append(
-                f"hosts are not listed; {run.ranks} ranks are taken for one node (--gpus-per-node N says else)"
-            )
-        return Table(run, run, None, tuple(notes), nodes)
+            nodes, on_node = 1, ONE_NODE.format(run.ranks)
+        return Table(run, run, None, (note,), nodes, on_node)
     law = predicted.machine if whole.extent else None
     return Table(run, whole, law, tuple(predicted.assumed), run.nodes or predicted.nodes)
 
