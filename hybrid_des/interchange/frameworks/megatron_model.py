@@ -8,9 +8,11 @@ layer has none (is_layer_window_attention in megatron/core/transformer/utils.py)
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
-from hybrid_des.interchange.frameworks.launch_line import Given, Rule, Values, number, switch, word
+from hybrid_des.interchange.frameworks.launch_line import Given, Rule, Values, flags_of, number, switch, word
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN
 
 PADDED = 128  # --make-vocab-size-divisible-by unless given
@@ -249,3 +251,14 @@ MODEL = (
     Rule(_write_experts, _read_experts),
     number("--mtp-num-layers", "model.predictions", 0, least=0),
 )  # fmt: skip
+
+
+def model_flags(sizes: Mapping[str, Any]) -> dict[str, list[str]]:
+    """A model's flags, each with its words; whether its experts' GEMMs are grouped is for the launch to say.
+
+    Args:
+        sizes: all options of a transformer, by name.
+    """
+    values = {"parallel.tensor": 1, **{f"model.{name}": value for name, value in sizes.items()}}
+    flags = flags_of(shlex.split(" ".join(flag for rule in MODEL for flag in rule.write(values))))
+    return {flag: words for flag, words in flags.items() if flag != "--moe-grouped-gemm"}

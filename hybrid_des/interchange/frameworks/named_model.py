@@ -4,7 +4,6 @@ The model is written as flags in front of those of the launch, so that a size wh
 that counts, as in those programs; what no flag expresses stays as the model has it.
 """
 
-import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ from pydantic import ValidationError
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.files import read_text
 from hybrid_des.interchange.frameworks.hugging_face import read_hugging_face
-from hybrid_des.interchange.frameworks.launch_line import Read, flags_of, read_words
+from hybrid_des.interchange.frameworks.launch_line import Read, read_words
 from hybrid_des.interchange.frameworks.megatron import read_launch
-from hybrid_des.interchange.frameworks.megatron_model import MODEL
+from hybrid_des.interchange.frameworks.megatron_model import model_flags
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported
 from hybrid_des.options import Section
 from hybrid_des.workload.models.catalogue import expanded, names
@@ -68,11 +67,9 @@ def read_with_model(read: Read, name: str, model: Imported, given: str, override
         raise UsageError(
             f"--from {given}: no transformer whose sizes are all known, which a launch of Megatron-LM needs"
         )
-    alone_paths = {"parallel.tensor": 1} | _paths(stated)
-    words = shlex.split(" ".join(flag for rule in MODEL for flag in rule.write(alone_paths)))
-    own = flags_of(words)
-    for flag in ("--moe-grouped-gemm", "--make-vocab-size-divisible-by"):  # are for the launch to choose
-        own.pop(flag, None)
+    own = model_flags(stated)
+    words = [word for flag, values in own.items() for word in (flag, *values)]
+    own.pop("--make-vocab-size-divisible-by", None)  # is for the launch to choose
     choices = tuple((said, own | flags) for said, flags in read.choices)
     both = read_launch(read._replace(flags=own | read.flags, choices=choices), name, overrides=overrides)
     open_keys = [key for key in stated if both.values.get(f"model.{key}") == UNKNOWN]

@@ -9,9 +9,8 @@ from pydantic import ValidationError
 
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.files import read_text
-from hybrid_des.interchange.frameworks.launch_line import flags_in
 from hybrid_des.interchange.frameworks.megatron import read_megatron
-from hybrid_des.interchange.frameworks.megatron_model import MODEL
+from hybrid_des.interchange.frameworks.megatron_model import model_flags
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported
 from hybrid_des.interchange.jobs.mappings import flat_mapping
 from hybrid_des.interchange.jobs.model_names import model_called
@@ -146,7 +145,7 @@ def _of_megatron(
     stated: Stated, values: dict[str, Any], options: Transformer | None, fixed: Mapping[str, Any], name: str
 ) -> Imported:
     """What flags of Megatron-LM say; a model that they do not describe is written as flags below them."""
-    below = {} if options is None or "--num-layers" in stated.flags else flags_in(" ".join(_written(options)), name)
+    below = {} if options is None or "--num-layers" in stated.flags else model_flags(_stated(options))
     known = {**values, **fixed}
     assumed = [*_per_node(known, values.pop("gpus", None))]
     machine = {"--nnodes": "cluster.nodes", "--nproc-per-node": "cluster.gpus_per_node"}
@@ -187,7 +186,5 @@ def _per_node(known: dict[str, Any], gpus: int | None) -> Iterator[str]:
         known["cluster.nodes"] = -(-gpus // known["cluster.gpus_per_node"])
 
 
-def _written(options: Transformer) -> Iterator[str]:
-    """A model as flags of Megatron-LM."""
-    sizes = {f"model.{name}": dict(value) if isinstance(value, Section) else value for name, value in options}
-    return (flag for rule in MODEL for flag in rule.write(sizes))
+def _stated(options: Transformer) -> dict[str, Any]:
+    return {name: dict(value) if isinstance(value, Section) else value for name, value in options}

@@ -73,4 +73,4 @@ def test_a_program_can_be_named(run, tmp_path, refused):
 
 def test_one_way_in_at_a_time(refused, zero):
     said = refused("init", "mine", "--from-job", zero, "--from-megatron", "--num-layers 4")
-    assert "--from-job and --from-megatron: expected one of the two" in said
+    assert "expected one of --from-megatron, --from-job, which reads scripts too, and --run" in said

@@ -33,7 +33,7 @@ def test_virtual_stages_are_named_after_the_schedule_before(before, said):
 
 def test_pairs_are_named_where_exchanges_had_a_stream_already():
     plain, paired = ({"kind": "1f1b", "pairs": pairs} for pairs in (False, True))
-    beside = ("exchanges of experts beside computation",)
+    beside = ("expert all-to-alls overlapped with computation",)
     assert words_of(scenario(plain, {"streams": True}), scenario(paired, {"streams": True})) == beside
     assert words_of(scenario(plain), scenario(paired, {"streams": True})) == beside
     assert words_of(scenario(plain), scenario(plain, {"streams": True})) == ()
