@@ -250,7 +250,7 @@ def memory_of(each: Sequence[tuple[StageCosts, Kind]]) -> ActionMemory:
 def _held_by_layers(each: Sequence[tuple[StageCosts, Kind]]) -> int:
     """The most bytes that a forward keeps beyond those that the backward beside it has freed.
 
-    Layer by layer, as Megatron-LM runs them (`TransformerModelChunkSchedulePlan.run`,
+    Layer by layer, as Megatron-LM runs them (TransformerModelChunkSchedulePlan in
     megatron/core/models/common/model_chunk_schedule_plan.py): first the embedding of the one and the logits of the
     other, then the i-th layer of the forward beside the i-th last of the backward, whose activations autograd then
     frees.

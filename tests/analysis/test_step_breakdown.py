@@ -215,7 +215,7 @@ def test_the_verdict_names_tensor_collectives_that_cost_most():
 
 def test_a_verdict_without_a_large_loss_blames_nothing():
     text = render_explanation(explain(scenario("1f1b", 1, 4)))
-    assert "Main loss  computing is 100 %; nothing else costs a tenth" in text
+    assert "Main loss  computing is 100 %\n" in text
 
 
 def test_collectives_inside_ops_are_drawn_in_lanes(found):

@@ -114,7 +114,7 @@ def test_paired_ops_take_as_long_by_fewer_events(retime, multiprocessors):
 
 def test_ops_beside_reductions_are_taken_piece_by_piece():
     """The second chunk is reduced while the first one's backward is computed, which that slows."""
-    schedule = {"kind": "interleaved-1f1b", "chunks": 2, "microbatches": 8}
+    schedule = {"kind": "interleaved-1f1b", "chunks": 2, "microbatches": 8, "pairs": True}
     gradients = {"overlap": True, "codec": "bf16", "pad": True}
     found = compared({**PAIRED, "schedule": schedule, "gradients": gradients, "steps": 2, "barrier": False})
     assert outcome(found.stretches) == outcome(found.pieces)

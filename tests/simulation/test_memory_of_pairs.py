@@ -50,7 +50,7 @@ def test_pairs_without_a_pipeline_hold_one_layer_more(layers, streams):
     ],
     ids=lambda schedule: schedule.get("kind", "1f1b"),
 )
-def test_a_pair_holds_a_layer_more_than_its_ops_in_turn(schedule):
+def test_a_pair_holds_a_layer_more_than_ops_in_turn(schedule):
     """Than in the order in which each backward runs just before the forward that it is paired with."""
     made = parts_of(scenario(schedule, layers=16, parallel={"pipeline": 4}))
     for rank, program in enumerate(made.plan.programs):
