@@ -216,7 +216,9 @@ class StandIn:
         if not inner:
             script.write_text(text)
         run = [*(inner or [str(script)])]
-        environment = self._within([*directives(text), *(one for one in options if not one.startswith("--wrap"))])
+        options = [*directives(text), *(one for one in options if not one.startswith("--wrap"))]
+        environment = self._within(options)
+        open_logs(options, Path.cwd())
         subprocess.run(["bash", *run], env=environment, stdout=sys.stderr, check=False)
         _answer("1" if "--parsable" in self.words else "Submitted batch job 1")
         return 0
@@ -289,6 +291,17 @@ def directives(text: str) -> list[str]:
         except ValueError:  # a quotation that does not end
             words += line.split()
     return words
+
+
+def open_logs(options: Sequence[str], directory: Path) -> None:
+    """Create the files that sbatch opens for a job's output, which scripts move and link (man page of sbatch)."""
+    patterns = (value_of(options, names) for names in (("-o", "--output"), ("-e", "--error")))
+    named = value_of(options, ("-J", "--job-name")) or "job"
+    for pattern in patterns:
+        path = Path((pattern or "%").replace("%j", "1").replace("%A", "1").replace("%x", named))
+        if "%" not in path.name and not path.is_absolute() and ".." not in path.parts:
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            (directory / path).touch()
 
 
 def value_of(words: Sequence[str], names: Sequence[str]) -> str | None:

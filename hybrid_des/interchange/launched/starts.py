@@ -105,7 +105,10 @@ class Prepared:
         starts_in = here if here.is_relative_to(folder) or script is None else script.parent
         self._directory = self._place / starts_in.relative_to(folder)
         self._command = [self._moved(word, folder, here) for word in command]
-        self._environment = _environment(self._tools, self._temporary, script if command[0] != "sbatch" else None)
+        batch = script if command[0] != "sbatch" else None
+        self._environment = _environment(self._tools, self._temporary, batch)
+        if batch is not None:
+            stand_in.open_logs(stand_in.directives(_header(batch)), self._copy / starts_in.relative_to(folder))
         places = [self._place, self._temporary, *([] if self._why_not else [Path("/tmp")])]
         told = {"places": [str(one) for one in places], "gpus": gpus, "confined": not self._why_not}
         _write_stand_ins(self._tools, {**told, "noted": str(self._noted)})
