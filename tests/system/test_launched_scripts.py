@@ -362,3 +362,29 @@ def test_the_log_of_a_batch_job_is_there_to_be_moved(launched, command):
     script = f"#!/bin/bash\n{header}set -e\nmv logs/big-1.out logs/old.out\n{RUN}\n"
     code, scenario, said = launched(script, command=command)
     assert (code, scenario and scenario.cluster.nodes) == (0, 2), said
+
+
+def test_a_configuration_of_another_program_and_what_its_script_adds_are_read(launched, folder):
+    (folder / "job.toml").write_text(
+        '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 2\nseq_len = 8192\n'
+        "[parallelism]\ntensor_parallel_degree = 4\n"
+    )
+    line = 'torchrun --nproc_per_node=${NGPU:-8} -m torchtitan.train --job.config_file ${CONFIG:-"./job.toml"} "$@"\n'
+    command = ("bash", "run.sh", "--training.seq_len", "4096")
+    code, scenario, said = launched(line, "--set", "cluster.nodes=2", command=command)
+    assert code == 0, said
+    assert (scenario.parallel.tensor, scenario.parallel.data) == (4, 4)
+    assert (scenario.model.options.sequence, scenario.schedule.microbatch_size) == (4096, 2)
+
+
+def test_a_launch_of_megatron_with_a_configuration_is_none_of_another_program(launched, folder):
+    (folder / "ds.json").write_text('{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}')
+    code, scenario, said = launched(f"{RUN} {TENSOR} 2 --deepspeed --deepspeed_config ds.json\n")
+    assert code == 0, said
+    assert (scenario.parallel.tensor, scenario.sharding) == (2, "zero-2")
+
+
+def test_a_configuration_of_another_program_that_is_not_there_is_named(launched):
+    code, _, said = launched("torchrun --nproc_per_node 8 -m torchtitan.train --job.config_file missing.toml\n")
+    assert code == 2
+    assert len([line for line in said if "no flag of Megatron-LM" in line and "missing.toml" in line]) == 1

@@ -51,13 +51,18 @@ def read_job(
     if tool is not None and tool not in TOOLS:
         raise UsageError(f"--tool: {unknown(tool, TOOLS)}")
     stated = Stated(files={file.name for file in files})
+    before = None
     for file in files:
-        _read(file, tool, stated, ())
+        before = _read(file, tool, stated, (), before)
     return _scenario(stated, fixed or {}, model, str(files[-1]))
 
 
-def _read(file: Path, tool: str | None, stated: Stated, users: tuple[Path, ...], user: Tool | None = None) -> None:
-    """Read a file above those that it names; one that is not recognised is of the program of its user."""
+def _read(file: Path, tool: str | None, stated: Stated, users: tuple[Path, ...], user: Tool | None = None) -> Tool:
+    """Read a file above those that it names; one that is not recognised is of the program of its user, or of the last.
+
+    Returns:
+        The program that it is for.
+    """
     if len(users) >= MOST_FILES:
         raise UsageError(f"{file}: more than {MOST_FILES} files, each of which names the next")
     flat = flat_mapping(read_text(file, "the configuration of a job"), str(file), is_file=True)
@@ -68,6 +73,7 @@ def _read(file: Path, tool: str | None, stated: Stated, users: tuple[Path, ...],
                 if isinstance(named, str) and named:
                     _read_named((*users, file.resolve()), named, program, stated, paths)
     translate(flat, program, str(file), stated)
+    return program
 
 
 def _read_named(users: tuple[Path, ...], named: str, program: Tool, stated: Stated, paths: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ MOST_NOTED = 16 * 2**20  # bytes, where a script starts programs for ever
 MOST_OF_A_DOCUMENT = 64 * 2**10  # bytes of a configuration
 ABSENT = "absent"  # name: the program is the first of the arguments, and is not on this machine
 AROUND = "HYBRID_DES_AROUND"  # variable: the words of wrappers around, as JSON
+_CONFIGURATIONS = (".json", ".yaml", ".yml", ".toml")
 _DIRECTIVE = re.compile(r"(?m)^\s*#SBATCH[ \t]+(.*)$")
 _INTERPRETER = re.compile(r"python[0-9.]*")
 _COUNT, _IMPORT = "torch.cuda.device_count()", re.compile(r"\bimport torch\b(?![.,\w])")
@@ -90,7 +91,7 @@ class StandIn:
 
     def _documents(self) -> dict[str, str]:
         """The texts of configurations among the words, such as that of --deepspeed_config, by how they are named."""
-        paths = (word.rpartition("=")[2] for word in self.words if word.endswith(".json"))
+        paths = (word.rpartition("=")[2] for word in self.words if word.endswith(_CONFIGURATIONS))
         files = ((path, Path(path)) for path in paths)
         return {
             path: file.read_text(errors="replace")

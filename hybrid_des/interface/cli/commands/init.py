@@ -16,7 +16,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.interface.cli.arguments import Parser, add_out, as_path, count, seconds
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from hybrid_des.interchange.frameworks.launch_line import Read
     from hybrid_des.interchange.frameworks.scenario_file import Imported
+    from hybrid_des.interchange.launched import Outcome
     from hybrid_des.scenario.definition import Scenario
 
 MOST_MINOR = 8  # settings that are named in one line, of those whose names speak of nothing that is simulated
@@ -53,7 +54,9 @@ def add_arguments(parser: Parser) -> None:
         "--from-job", dest="job", action="append", metavar="FILE", type=as_path,
         help="a configuration or launch script of another program, such as torchtitan or DeepSpeed; several of one job",
     )  # fmt: skip
-    parser.add_argument("--tool", metavar="NAME", help="the program of --from-job, where its keys do not say it")
+    parser.add_argument(
+        "--tool", metavar="NAME", help="the program of --from-job or --run, where its keys do not say it"
+    )
     parser.add_argument(
         "--json", action="store_true", help="print the list, the written files, or what was found, as JSON"
     )
@@ -70,8 +73,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("init: expected --run and, after --, what runs the script: init mine --run -- bash run.sh")
     if args.nth is not None and not args.run:
         raise UsageError("init: --nth needs --run")
-    if args.tool is not None and not args.job:
-        raise UsageError("init: --tool needs --from-job")
+    if args.tool is not None and not args.job and not args.run:
+        raise UsageError("init: --tool needs --from-job or --run")
     if args.run or args.job or args.model is not None or args.line is not None:
         return _import(args)
     if args.set or (args.name is None and args.out is not None):
@@ -189,8 +192,9 @@ def _refuse_too_large(scenario: Scenario, *, quiet: bool) -> None:
 
 def _read(args: argparse.Namespace) -> tuple[str, Imported]:
     """The name of the new scenario, and what was found."""
-    from hybrid_des.interchange.frameworks.megatron import read_launch
+    from hybrid_des.interchange.frameworks.megatron import FLAGS, read_launch
     from hybrid_des.interchange.frameworks.named_model import read_model, read_with_model
+    from hybrid_des.interchange.launched import job_of, launch_of
 
     model_name, model = read_model(args.model) if args.model is not None else ("", None)
     if args.job:
@@ -198,7 +202,16 @@ def _read(args: argparse.Namespace) -> tuple[str, Imported]:
     if args.line is None and not args.run:
         assert model is not None
         return args.name or model_name, model
-    launch_name, label, read = _run(args) if args.run else _read_text(args.line)
+    if args.run:
+        launch_name, outcome = _run(args)
+        overrides, stated, other_model = _of_job(args, model)
+        job = job_of(outcome, args.nth, args.tool, stated, other_model)
+        if job is not None:
+            args.set = overrides
+            return args.name or launch_name, job
+        label, read = outcome.command, launch_of(outcome, FLAGS, args.nth)
+    else:
+        launch_name, label, read = _read_text(args.line)
     is_file = label == args.line
     if model is None:
         return args.name or launch_name, read_launch(read, label, is_file=is_file, overrides=args.set)
@@ -219,10 +232,9 @@ def _read_text(line: str) -> tuple[str, str, Read]:
     return "megatron", "--from-megatron", megatron_launch(line, "--from-megatron")
 
 
-def _run(args: argparse.Namespace) -> tuple[str, str, Read]:
-    """The same of a script that is run."""
-    from hybrid_des.interchange.frameworks.megatron import FLAGS
-    from hybrid_des.interchange.launched import LIMIT_S, launch_of, prepared, remarks
+def _run(args: argparse.Namespace) -> tuple[str, Outcome]:
+    """What to call a script, and what came of running it."""
+    from hybrid_des.interchange.launched import LIMIT_S, prepared, remarks
 
     with prepared(args.command, _gpus_per_node(args.set)) as script:
         say(script.announcement)
@@ -230,7 +242,7 @@ def _run(args: argparse.Namespace) -> tuple[str, str, Read]:
             outcome = script.run(args.limit or LIMIT_S)
     for remark in remarks(outcome):
         say(f"note: {remark}")
-    return script.name, outcome.command, launch_of(outcome, FLAGS, args.nth)
+    return script.name, outcome
 
 
 def _gpus_per_node(overrides: Sequence[str]) -> int:
@@ -246,11 +258,18 @@ def _gpus_per_node(overrides: Sequence[str]) -> int:
 def _read_job(args: argparse.Namespace, model: Imported | None) -> Imported:
     """What files of another program state, with a model where one is given."""
     from hybrid_des.interchange.jobs import read_job
+
+    args.set, stated, model = _of_job(args, model)
+    return read_job(args.job, args.tool, stated, model)
+
+
+def _of_job(args: argparse.Namespace, model: Imported | None) -> tuple[list[str], dict[str, Any], Imported | None]:
+    """What is stated beside a job of another program, as text and by path, and its model; a published one is stated."""
     from hybrid_des.scenario.overrides import Change, changes_of
 
+    overrides = [*args.set]
     if model is not None and "model" in model.values:
-        args.set, model = [f"model={model.values['model']}", *args.set], None
-    args.set = [re.sub("^model=", "model.base=", text) for text in args.set]  # the stack and the length are the job's
-    changes = (change for change in changes_of(args.set) if isinstance(change, Change))
-    stated = {".".join(change.path): change.value for change in changes}
-    return read_job(args.job, args.tool, stated, model)
+        overrides, model = [f"model={model.values['model']}", *overrides], None
+    overrides = [re.sub("^model=", "model.base=", text) for text in overrides]  # stack and length are the job's
+    changes = (change for change in changes_of(overrides) if isinstance(change, Change))
+    return overrides, {".".join(change.path): change.value for change in changes}, model
