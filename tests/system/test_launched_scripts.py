@@ -364,7 +364,7 @@ def test_the_log_of_a_batch_job_is_there_to_be_moved(launched, command):
     assert (code, scenario and scenario.cluster.nodes) == (0, 2), said
 
 
-def test_a_configuration_of_another_program_and_what_its_script_adds_are_read(launched, folder):
+def test_a_job_of_torchtitan_counts_what_its_script_adds(launched, folder):
     (folder / "job.toml").write_text(
         '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 2\nseq_len = 8192\n'
         "[parallelism]\ntensor_parallel_degree = 4\n"
@@ -377,14 +377,14 @@ def test_a_configuration_of_another_program_and_what_its_script_adds_are_read(la
     assert (scenario.model.options.sequence, scenario.schedule.microbatch_size) == (4096, 2)
 
 
-def test_a_launch_of_megatron_with_a_configuration_is_none_of_another_program(launched, folder):
+def test_megatron_with_a_configuration_is_no_other_program(launched, folder):
     (folder / "ds.json").write_text('{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}')
     code, scenario, said = launched(f"{RUN} {TENSOR} 2 --deepspeed --deepspeed_config ds.json\n")
     assert code == 0, said
     assert (scenario.parallel.tensor, scenario.sharding) == (2, "zero-2")
 
 
-def test_a_configuration_of_another_program_that_is_not_there_is_named(launched):
+def test_a_configuration_that_is_not_there_is_named(launched):
     code, _, said = launched("torchrun --nproc_per_node 8 -m torchtitan.train --job.config_file missing.toml\n")
     assert code == 2
     assert len([line for line in said if "no flag of Megatron-LM" in line and "missing.toml" in line]) == 1
