@@ -357,7 +357,7 @@ def test_the_configuration_of_deepspeed_that_a_launch_names_is_read(launched, fo
 
 
 @pytest.mark.parametrize("command", [("bash", "run.sh"), ("sbatch", "run.sh")])
-def test_the_log_of_a_batch_job_is_there_to_be_moved(launched, command):
+def test_the_log_of_a_batch_job_can_be_moved(launched, command):
     header = "#SBATCH --job-name=big\n#SBATCH --nodes=2\n#SBATCH --output logs/%x-%j.out\n"
     script = f"#!/bin/bash\n{header}set -e\nmv logs/big-1.out logs/old.out\n{RUN}\n"
     code, scenario, said = launched(script, command=command)
