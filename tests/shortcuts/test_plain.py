@@ -23,7 +23,7 @@ DRAWN = {  # kind of random scenario → how to draw one, and what is left out o
     "folds": (lambda rng: scenario_from({**scenario_values(rng), "record": "compute"}), FOLD, 2),
     "rings": (lambda rng: scenario_from(ring_values(rng)), RINGS, 4),
     "layers": (hot_experts, LAYERS, 2),
-    "stretches": (lambda rng: scenario_from({**stretched_values(rng), "record": "compute"}), STRETCHES, 4),
+    "stretches": (lambda rng: scenario_from({**stretched_values(rng), "record": "compute"}), STRETCHES, 3),
 }
 BATCHES, EACH = 15 * TIMES, 20
 SMALL = [

@@ -15,7 +15,7 @@ def stretched_values(rng: Random) -> dict[str, Any]:
     schedule: dict[str, Any] = {"kind": kind, "microbatches": 2 * pipeline * rng.choice((1, 2, 3))}
     if kind == "interleaved-1f1b":
         schedule["chunks"] = 2
-    if kind in ("1f1b", "interleaved-1f1b") and rng.random() < 0.9:  # without, streams are not used
+    if kind in ("1f1b", "interleaved-1f1b"):  # without, streams are not used
         schedule["pairs"] = True
     streams = rng.random() < 0.8
     ranks = tensor * pipeline * data
