@@ -17,7 +17,8 @@ QUICK = (14, 22, 52)  # a pipeline that ends, and two layouts of a single replic
 MANY = 100 * TIMES
 SCRIPT = (  # a 13B on 32 GPUs, as scripts start it
     "torchrun --nnodes 4 --nproc-per-node 8 pretrain_gpt.py --num-layers 40 --hidden-size 5120 --ffn-hidden-size 13824 "
-    "--num-attention-heads 40 --seq-length 4096 --max-position-embeddings 4096 --vocab-size 32000 --make-vocab-size-divisible-by 1 "
+    "--num-attention-heads 40 --seq-length 4096 --max-position-embeddings 4096 --vocab-size 32000 "
+    "--make-vocab-size-divisible-by 1 "
     "--swiglu --normalization RMSNorm --position-embedding-type rope --untie-embeddings-and-output-weights "
     "--disable-bias-linear --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --sequence-parallel "
     "--micro-batch-size 1 --global-batch-size 256 --bf16 --use-flash-attn --recompute-activations "
