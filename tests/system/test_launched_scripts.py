@@ -388,3 +388,28 @@ def test_a_configuration_that_is_not_there_is_named(launched):
     code, _, said = launched("torchrun --nproc_per_node 8 -m torchtitan.train --job.config_file missing.toml\n")
     assert code == 2
     assert len([line for line in said if "no flag of Megatron-LM" in line and "missing.toml" in line]) == 1
+
+
+STAGE_3 = '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}'
+TRAINER = "--deepspeed ds.json --model_name_or_path meta-llama/Llama-3.1-8B --per_device_train_batch_size 2"
+
+
+def test_what_deepspeed_starts_has_the_gpus_of_its_launcher(launched, folder):
+    (folder / "ds.json").write_text(STAGE_3)
+    code, scenario, said = launched(f"deepspeed --num_gpus 4 --num_nodes 2 train.py {TRAINER}\n")
+    assert code == 0, said
+    assert (scenario.cluster.nodes, scenario.cluster.gpus_per_node, scenario.parallel.data) == (2, 4, 8)
+    assert (scenario.sharding, scenario.schedule.microbatch_size) == ("zero-3", 2)
+    assert not any("ds.json" in line or "how many GPUs" in line for line in said)
+
+
+def test_which_of_two_jobs_is_read_is_said(launched, folder):
+    (folder / "ds.json").write_text(STAGE_3)
+    job = f"deepspeed --num_gpus 4 --num_nodes 1 train.py {TRAINER}\n"
+    code, scenario, said = launched(f"{job}{job.replace('num_gpus 4', 'num_gpus 8')}false\n")
+    assert code == 0, said
+    assert scenario.cluster.gpus_per_node == 8
+    assert any("2 programs would start" in line and "--nth" in line for line in said)
+    assert any("the script ended with 1" in line for line in said)
+    _, scenario, _ = launched(f"{job}{RUN}\n")  # Megatron-LM's, where there is one
+    assert scenario.model.options.layers == 12

@@ -39,12 +39,12 @@ def launch_of(outcome: Outcome, known: Collection[str], nth: int | None = None) 
             + (f"; {ended}" if outcome.status else "")
         )
     start = starts[at]
-    read = read_words((*start.around, *start.words), tuple(_said(outcome, at)), start.environment)
+    read = read_words((*start.around, *start.words), tuple(said_of(outcome, at)), start.environment)
     return read._replace(documents=start.documents)
 
 
-def _said(outcome: Outcome, at: int) -> Iterator[str]:
-    """What a reader must know of how the launch was found."""
+def said_of(outcome: Outcome, at: int) -> Iterator[str]:
+    """What a reader must know of how the launch was found, of which `at` counts from 0."""
     starts = outcome.starts
     if len(starts) > 1:
         yield f"{len(starts)} programs would start: {_listed(starts)}: {at + 1} is read; --nth chooses another"

@@ -1,7 +1,7 @@
 """A job of a program other than Megatron-LM among those that a script would have started."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,9 +13,9 @@ from hybrid_des.interchange.frameworks.scenario_file import Imported
 from hybrid_des.interchange.jobs import read_job
 from hybrid_des.interchange.jobs.mappings import flat_mapping, mapping_of_words
 from hybrid_des.interchange.jobs.tools import recognised
+from hybrid_des.interchange.launched.choice import said_of
 from hybrid_des.interchange.launched.starts import Outcome, Start
 
-LINE = "launch.sh"
 _OF_MEGATRON = {
     "--num-layers", "--hidden-size", "--tensor-model-parallel-size", "--micro-batch-size", "--global-batch-size",
     "--seq-length",
@@ -35,42 +35,53 @@ def job_of(
         model: as in `read_job`.
 
     Returns:
-        None if there is no such launch.
+        None if there is no such launch, or one of Megatron-LM.
 
     Raises:
         UsageError: as `read_job`.
     """
-    starts = outcome.starts if nth is None else outcome.starts[nth - 1 : nth]
-    for start in reversed(starts):
-        with _as_files(start) as files:
-            others = _OF_MEGATRON.isdisjoint(flags_of(start.words)) and any(_is_recognised(one, start) for one in files)
-            if tool is None and not others:
+    asked = range(len(outcome.starts)) if nth is None else [nth - 1] if nth <= len(outcome.starts) else []
+    if tool is None and any(not _OF_MEGATRON.isdisjoint(flags_of(outcome.starts[at].words)) for at in asked):
+        return None
+    for at in reversed(asked):
+        with _as_files(outcome.starts[at], tool) as files:
+            if not files:
                 continue
             try:
-                return read_job(files, tool, fixed, model)
+                job = read_job(files, tool, fixed, model)
             except UsageError as error:
                 raise UsageError(str(error).replace(f"{files[-1].parent}/", f"{outcome.command}: ")) from None
+            return job._replace(unread=(*said_of(outcome, at), *job.unread))
     return None
 
 
 @contextmanager
-def _as_files(start: Start) -> Iterator[list[Path]]:
-    """The configurations that a launch names, as files for a time, and the launch itself below them."""
+def _as_files(start: Start, tool: str | None) -> Iterator[list[Path]]:
+    """The configurations that a launch names, as files for a time, and the rest of it below; none if none is known."""
+    known = {path: text for path, text in start.documents.items() if _is_recognised(text, path)}
+    if tool is None and not known and not any(recognised(mapping_of_words(start.words))):
+        yield []
+        return
     with TemporaryDirectory() as folder:
-        files = []
-        for number, (path, text) in enumerate(start.documents.items()):
-            files.append(Path(folder) / str(number) / Path(path).name)
-            files[-1].parent.mkdir()
-            files[-1].write_text(text, encoding="utf-8")
-        line = Path(folder) / LINE
-        line.write_text(shlex.join((*start.around, *start.words)), encoding="utf-8")
-        yield [*(file for file in files if _is_recognised(file, start)), line]
+        files = [Path(folder) / str(number) / Path(path).name for number, path in enumerate(known)]
+        files.append(Path(folder) / "launch.sh")
+        words = _without(known, (*start.around, *start.words))
+        for file, text in zip(files, (*known.values(), shlex.join(words)), strict=True):
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        yield files
 
 
-def _is_recognised(file: Path, start: Start) -> bool:
-    if file.name == LINE:
-        return any(recognised(mapping_of_words(start.words)))
+def _without(paths: Container[str], words: Sequence[str]) -> Iterator[str]:
+    """Words but those that name one of some files, with the flag in front of each."""
+    for at, word in enumerate(words):
+        follows = words[at + 1] if at + 1 < len(words) and word.startswith("-") else ""
+        if word.rpartition("=")[2] not in paths and follows not in paths:
+            yield word
+
+
+def _is_recognised(text: str, path: str) -> bool:
     try:
-        return any(recognised(flat_mapping(file.read_text(encoding="utf-8"), file.name, is_file=True)))
+        return any(recognised(flat_mapping(text, path, is_file=True)))
     except UsageError:  # no mapping
         return False
