@@ -182,3 +182,11 @@ def test_a_line_of_torchtitan_is_read_as_it_was_written(tmp_path, scenario):
     values = nested(imported.values)
     values["cluster"]["gpu"] = "h100"
     assert to_mapping(scenario_from({"name": "job", **values})) == to_mapping(wanted)
+
+
+def test_a_length_that_no_file_states_is_said(tmp_path):
+    job = tmp_path / "launch.sh"
+    job.write_text("deepspeed --num_gpus 8 train.py --model_name_or_path meta-llama/Llama-3.1-8B")
+    silent, stated = read_job([job], "deepspeed"), read_job([job], "deepspeed", {"model.sequence": 1024})
+    assert any(line.startswith("model.sequence: 8192: that of the published model") for line in silent.assumed)
+    assert not any(line.startswith("model.sequence") for line in stated.assumed)

@@ -109,6 +109,13 @@ def _scenario(stated: Stated, fixed: Mapping[str, Any], model: Imported | None, 
         own = {"model.base": UNKNOWN}
     values = {**own, **values} if stated.flags else {**own, **stated.constants, **values}
     options = _transformer(values)
+    if (
+        options is not None
+        and "model.base" in own
+        and not {"model.sequence", "--seq-length"} & {*values, *fixed, *stated.flags}
+    ):
+        longest = f"model.sequence: {options.sequence}: that of the published model; state that of training"
+        stated.assumed.append(longest)
     if stated.flags:
         return _of_megatron(stated, values, options, fixed, name)
     assumed = complete(values, fixed, None if options is None else options.layers, name)
