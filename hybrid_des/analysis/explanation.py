@@ -425,22 +425,7 @@ def explain(
     top: int = TOP,
     at_once: AtOnce = in_turn,
 ) -> Explanation:
-    """Find out why a step takes as long as it does, and simulate what would help.
-
-    Args:
-        scenario: the scenario to explain, the path of its file, or a mapping.
-        what_if: changes, such as "cluster.nvlink.bandwidth=2x".
-        overrides: changes of it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
-        plan: replaces the schedule's plan.
-        fabric: replaces the topology's fabric.
-        build: builds a scenario from overrides, for one that was read from a file.
-        top: number of rows in lists.
-        at_once: runs what-ifs of a long run; by default one after the other, with `hybrid_des.studies.forked.forked(4)`
-            in four processes.
-
-    Raises:
-        HybridDesError: the scenario cannot be simulated, or a what-if is wrong.
-    """
+    """Find out why a step takes as long as it does, without advice; arguments and errors are those of `advice.explain`."""
     scenario = load(scenario, overrides)
     build = build or builder_of(scenario)
     planned = Variant(scenario, plan, fabric or fabric_of(scenario))
