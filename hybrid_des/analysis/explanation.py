@@ -425,7 +425,7 @@ def explain(
     top: int = TOP,
     at_once: AtOnce = in_turn,
 ) -> Explanation:
-    """Find out why a step takes as long as it does, without advice; arguments and errors are those of `advice.explain`."""
+    """Find out why a step takes as long as it does, without advice; see `advice.explain` for arguments and errors."""
     scenario = load(scenario, overrides)
     build = build or builder_of(scenario)
     planned = Variant(scenario, plan, fabric or fabric_of(scenario))
