@@ -50,6 +50,7 @@ def write(result: SearchResult, folder: str | Path) -> Written:
     return write_whole(folder, fill, replaces=["search.csv", "frontier.csv", "search.png", "search.svg", "best.yaml"])
 
 
+WALKED = 0.8  # of a time limit at most, for the walk: what is left after it seldom proves more
 SLOTS = 64  # concurrent tasks on a given executor
 
 
@@ -123,7 +124,7 @@ def explore(
         settings: the scenario and its `search` block.
         cases: the plans.
         kept: where every evaluation is written, in an existing folder.
-        walks: whether to begin with a walk from the plan of the file, which takes at most half of the time.
+        walks: whether to begin with a walk from the plan of the file, which takes at most four fifths of the time.
         progress: called after every evaluation.
         **where: where plans are evaluated, and for how long.
         jobs: local worker processes, at most one per plan; 1 runs in this process, unless there is a budget.
@@ -146,7 +147,7 @@ def explore(
             with open_pool(min(where.get("jobs", 1), len(cases)), where.get("executor"), slots=SLOTS, **how) as pool:
                 if walks:
                     with suppress(BudgetSpentError):
-                        walk.run(replace(pool, until=started + budget_s / 2))
+                        walk.run(replace(pool, until=started + WALKED * budget_s))
                 state.run(pool)
         except BudgetSpentError:
             stopped = f"after {budget_s:g} s"
