@@ -16,13 +16,15 @@ from hybrid_des.report.palette import ACTIVITIES, CAUSES, MESSAGE, cause_colour,
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
+INSIDE_HOST = "host inside ops"
 MESSAGES = Fraction(1, 100)  # share of the step from which the wait for pipeline messages is shown in parts
 USUAL = (ACTIVATION.cause, REDUCTION.cause, END_OF_STEP)  # causes of idle time that are shown even if there is none
-
 
 COLOURS = {
     **{part + cause_name(cause): cause_colour(cause) for part in ("", MESSAGE) for cause in CAUSES},
     **{f"{axis} collectives": CAUSES[f"{axis}_collective"].colour for axis in AXES},  # which are no idle time
+    SHARE_NAMES[RECOMPUTING]: "#7FB8D8",  # a lighter forward
+    INSIDE_HOST: "#DDCC77",
 }
 
 
@@ -50,7 +52,7 @@ def step_rows(run: Run, breakdown: StepBreakdown) -> list[Share]:
     again = {SHARE_NAMES[RECOMPUTING]: parts[RECOMPUTING]} if parts[RECOMPUTING] else {}
     inside = {f"{axis} collectives": breakdown.inside[axis] for axis in AXES if breakdown.inside[axis]}
     work = {SHARE_NAMES[COMPUTING]: parts[COMPUTING], **again}
-    host = {"host inside ops": breakdown.inside[HOST]} if breakdown.inside[HOST] else {}
+    host = {INSIDE_HOST: breakdown.inside[HOST]} if breakdown.inside[HOST] else {}
     drawn = {**dict.fromkeys(work, "F"), **dict.fromkeys(inside, "exchange"), REDUCTION.cause: "reduction"}
     seconds = run.timeline.duration / (PICOSECONDS_PER_SECOND * run.scenario.steps)
     shares = {}

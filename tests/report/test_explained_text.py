@@ -213,3 +213,13 @@ def test_a_page_has_shares_that_sum_to_the_step(tmp_path):
     assert sum(map(float, re.findall(r"width:([\d.]+)%", bar))) == pytest.approx(100, abs=0.01)
     assert f"computing {result.summary['step_shares']['computing']:.1%}" in names
     assert set(re.findall(r">([a-z][^<>]*?) [\d.]+%<", names)) <= {one.label for one in content_of(result).shares}
+
+
+def test_each_part_of_the_bar_has_a_colour_of_its_own():
+    """Where layers are recomputed, the host is waited for, and tensor ranks exchange."""
+    scenario = of_model(parallel={"tensor": 2, "pipeline": 2}, recompute="full")
+    scenario["efficiency"] = {"launch": "100 us"}
+    shares = [share for share in content_of(simulate(scenario)).shares if share.seconds]
+    assert {"recomputing activations", "host inside ops", "tensor collectives"} <= {share.label for share in shares}
+    colours = [share.colour.upper()[:7] for share in shares]
+    assert len({*colours}) == len(colours) and "#FFFFFF" not in colours
