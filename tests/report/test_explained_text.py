@@ -215,7 +215,7 @@ def test_a_page_has_shares_that_sum_to_the_step(tmp_path):
     assert set(re.findall(r">([a-z][^<>]*?) [\d.]+%<", names)) <= {one.label for one in content_of(result).shares}
 
 
-def test_each_part_of_the_bar_has_a_colour_of_its_own():
+def test_each_part_of_the_bar_has_its_own_colour():
     """Where layers are recomputed, the host is waited for, and tensor ranks exchange."""
     scenario = of_model(parallel={"tensor": 2, "pipeline": 2}, recompute="full")
     scenario["efficiency"] = {"launch": "100 us"}
