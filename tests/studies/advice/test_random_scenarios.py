@@ -19,7 +19,7 @@ from hybrid_des.scenario.loading import document_of
 from hybrid_des.studies.plan_search.evaluation import STEPS, evaluate
 from hybrid_des.studies.plan_search.terms import settings_of
 
-QUICK = 6
+QUICK = 3
 BATCHES = 10
 MANY = 20 * TIMES  # of each batch
 
