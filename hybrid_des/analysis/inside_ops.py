@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 import numpy as np
 
 from hybrid_des.analysis.idle import HOST, first_from
-from hybrid_des.cluster.purposes import OF_LAYERS, PURPOSES
+from hybrid_des.cluster.purposes import OF_LAYERS, PARAMETERS, PURPOSES
 from hybrid_des.cost_model.rank_costs import Costs, StageCosts
 from hybrid_des.engine.recorder import INSIDE, OPTIMIZER
 from hybrid_des.pipeline.plan import Op
@@ -24,7 +24,8 @@ from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.timeline import Timeline
 
 AXES = tuple(OF_LAYERS)
-INSIDE_OPS = (*AXES, HOST)  # what an op does besides computing, in the order in which it is drawn
+OF_UPDATE = PARAMETERS.name  # collectives of the optimizer step, which bring matrices together
+INSIDE_OPS = (*AXES, OF_UPDATE, HOST)  # what an op does besides computing, in the order in which it is drawn
 
 
 def inside_ops(run: Run) -> Mapping[str, Column]:
@@ -90,10 +91,14 @@ def _recorded(timeline: Timeline, axis: str) -> Column:
 
 
 def _by_costs(run: Run) -> Column:
-    """`INSIDE_OPS` × op rows, by the costs of what each op does; of the optimizer, and of programs without costs, 0."""
+    """`INSIDE_OPS` × op rows, by the costs of what each op does; of programs without costs, 0."""
     ops, timeline = run.timeline.ops, run.timeline
     spent = np.zeros((len(INSIDE_OPS), len(ops["rank"])), dtype=np.int64)
     every, programs = run.costs_of_steps, run.plan.programs
+    updates = np.flatnonzero(ops["index"] == OPTIMIZER)
+    if programs and every[0].exchanged:
+        exchanged = np.array(every[0].exchanged, dtype=np.int64)
+        spent[INSIDE_OPS.index(OF_UPDATE), updates] = exchanged[timeline.pipeline_rank[ops["rank"][updates]]]
     if not programs or not any(map(_spends, (one for costs in every for one in costs.stages.values()))):
         return spent
     lanes = every[0].lanes

@@ -15,7 +15,7 @@ from hybrid_des.analysis.bill import bill, bill_per_day
 from hybrid_des.analysis.documents import document_figures
 from hybrid_des.analysis.expert_use import expert_use
 from hybrid_des.analysis.idle import EXPOSED, account, hidden_gathers, hidden_reduction, inside_waits
-from hybrid_des.analysis.inside_ops import inside_ops
+from hybrid_des.analysis.inside_ops import OF_UPDATE, inside_ops
 from hybrid_des.analysis.stack_steps import figures_of_stack
 from hybrid_des.analysis.step_breakdown import StepBreakdown, step_breakdown
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
@@ -118,6 +118,7 @@ def summary(run: Run, breakdown: StepBreakdown | None = None) -> dict[str, Any]:
         **_memory(run),
         **({"data": document_figures(scenario)} if scenario.model and scenario.data else {}),
         **(model_figures(run, times, step_time, seconds, reduced, inside) if scenario.model else {}),
+        **(_optimizer(times, inside, simulated * steps) if scenario.model else {}),
         **figures_of_stack(run, step_time, spans["pipeline_time_s"]),
         **_bill(run, Fraction(times.total, steps * PICOSECONDS_PER_SECOND), share),
         **(run.numerics or {}),
@@ -139,6 +140,11 @@ def _communication(
         exposed = idle.setdefault(PARAMETERS.cause, 0.0)
         figures["parameters"] = {"exposed": exposed, "hidden": _seconds(hidden_gathers(timeline), count)}
     return figures
+
+
+def _optimizer(times: StepTimes, inside: Mapping[str, float], count: int) -> dict[str, dict[str, float]]:
+    """Seconds of the optimizer step, mean over ranks, and of those in its collectives."""
+    return {"optimizer": {"time_s": _seconds(times.optimizer, count), "collectives_s": inside[OF_UPDATE]}}
 
 
 def _shortcuts(run: Run) -> dict[str, Any]:

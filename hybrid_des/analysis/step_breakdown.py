@@ -20,7 +20,7 @@ from fractions import Fraction
 import numpy as np
 
 from hybrid_des.analysis.idle import DEPENDENCY, END_OF_STEP, HOST, account, waits_at_end, waits_for_slower
-from hybrid_des.analysis.inside_ops import AXES, inside_ops
+from hybrid_des.analysis.inside_ops import AXES, OF_UPDATE, inside_ops
 from hybrid_des.analysis.model_figures import flop_of
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
 from hybrid_des.cluster.purposes import ACTIVATION, OF_LAYERS, PARAMETERS, REDUCTION
@@ -80,7 +80,7 @@ def step_breakdown(run: Run, times: StepTimes | None = None) -> StepBreakdown:
         COMPUTING: computing - again,
         RECOMPUTING: again,
         **{axis: inside[axis] + spent.get(OF_LAYERS[axis].cause, 0) for axis in AXES},
-        **between | {"gradients": between["gradients"] - late},
+        **between | {"gradients": between["gradients"] - late, OF_UPDATE: between[OF_UPDATE] + inside[OF_UPDATE]},
         BUBBLE: spent[DEPENDENCY] + at_end,
         SLOWER: spent[END_OF_STEP] - at_end + late,
         HOST: inside[HOST] + spent.get(HOST, 0),

@@ -52,5 +52,4 @@ def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
         accumulating=accumulating,
         adding=adding,
         measured=efficiency.table or NONE_MEASURED,
-        state=basis.optimizer.state,
     )

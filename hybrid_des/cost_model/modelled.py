@@ -57,12 +57,14 @@ from hybrid_des.cost_model.rank_costs import (
     without_work,
 )
 from hybrid_des.cost_model.slowdown import NONE_LOST, Slowdown
+from hybrid_des.cost_model.update import Divisions, Orthogonalisation, matrices_of
 from hybrid_des.errors import Refusal
 from hybrid_des.layout import Layout
 from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Layer, Parameters
 from hybrid_des.workload.models.stages import cut
+from hybrid_des.workload.optimizers import Matrix
 
 # kernels of forward and backward for each block of keys but the rank's own: attention, then the logarithms of sums and
 # the outputs, or the gradients of queries and of keys and values, are merged with earlier blocks', a kernel each
@@ -123,6 +125,7 @@ def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
         loaded=model.loaded_each,
         packed=basis.packed,
         routing=tuple(time - least for time in routing) if max(routing, default=0) > least else (),
+        orthogonalised=costing.orthogonalised(),
     )
 
 
@@ -267,7 +270,7 @@ class Costing:
         self._lanes = basis.load.lanes if basis.load else None  # that share documents along context
         self._hidden = {"tensor": basis.overlap.tensor, "expert": basis.overlap.experts, "context": Fraction(0)}
         holders = basis.together * parallel.context
-        once, state = basis.scatters_once, basis.optimizer.state
+        once, state = basis.scatters_once, basis.optimizer.beside_matrices
         self._dense = Sharding.of(basis.sharding, holders, once=once, state=state)
         of_experts = max(1, holders * parallel.tensor // (parallel.expert * parallel.of_expert))
         self._experts = Sharding.of(basis.sharding, of_experts, once=once, state=state)
@@ -351,7 +354,9 @@ class Costing:
         reserved = costs.widest if layer.place == "last" else 0  # logits, during another layer's backward
         shared = ELEMENT * later if self._dense.gradients > 1 else 0  # whole until both gradients are added
         return StageCosts(
-            states=self._states(costs.parameters, copied_parameters(layer, self.basis), layer.tensors, later),
+            states=self._states(
+                costs.parameters, copied_parameters(layer, self.basis), layer.tensors, later, self._matrices(layer)
+            ),
             forward=rounded(forward * PICOSECONDS_PER_SECOND) + waits[0],
             backward=rounded(backward * PICOSECONDS_PER_SECOND) + waits[1],
             weight=rounded(costs.times.weight * PICOSECONDS_PER_SECOND),
@@ -378,8 +383,49 @@ class Costing:
         for exchange in exchanges:
             yield self._collective(exchange, moving, self._lanes if exchange.axis == "context" else None)
 
+    def _matrices(self, layer: Layer) -> tuple[Matrix, ...]:
+        """The matrices of a layer that the optimizer orthogonalises, as a rank holds them."""
+        how, parallel = self.basis.optimizer.iterations, self.basis.parallel
+        if how is None:
+            return ()
+        held = partial(held_experts, layer, basis=self.basis)
+        return tuple(matrices_of(layer, how, held, tensor=parallel.tensor, of_expert=parallel.of_expert))
+
+    def _division(self, expert: bool) -> Sharding:
+        """How ranks divide what experts hold, or what others do."""
+        return self._experts if expert else self._dense
+
+    def orthogonalised(self) -> Orthogonalisation | None:
+        """What the optimizer's products with matrices take, if it has any."""
+        optimizer, parallel = self.basis.optimizer, self.basis.parallel
+        if optimizer.iterations is None:
+            return None
+        among = [
+            Divisions(ranks, self._division(expert).weights, self._division(expert).optimizer)
+            for expert, ranks in ((False, parallel.tensor), (True, parallel.of_expert))
+        ]
+        holders = cache(partial(_holding, self._times, parallel.layout))
+
+        def collective(does: str, size: int, expert: bool) -> int:
+            if self._times is None:
+                return 0
+            groups, name = holders(among[expert], expert), ALGORITHMS[self.basis.layer_collectives][does]
+            return self._starting(len(groups[0]) - 1) + max(self._times(name, size, one).duration for one in groups)
+
+        return Orthogonalisation(optimizer.iterations, among, self._device, collective, optimizer.state_bytes)
+
+    def _starting(self, further: int) -> int:
+        """Picoseconds to start a collective among so many members besides the first."""
+        overhead = float(self.efficiency.collective_overhead) * (1 + OVERHEAD_OF_MEMBERS * further)
+        return round(overhead * PICOSECONDS_PER_SECOND)
+
     def _states_of(
-        self, parameters: tuple[int, int], copied: int, tensors: Sequence[Parameters], later: int
+        self,
+        parameters: tuple[int, int],
+        copied: int,
+        tensors: Sequence[Parameters],
+        later: int,
+        matrices: tuple[Matrix, ...],
     ) -> ModelStates:
         experts, dense = parameters
         dense -= max(0, later)
@@ -387,16 +433,21 @@ class Costing:
         held = self._dense.parts(dense, self._gradient), self._experts.parts(experts, self._gradient), copies
         weights, gradients = map(sum, zip(*held, strict=True))
         updated = dense / self._dense.optimizer + experts / self._experts.optimizer
-        away = int(self.basis.offload.optimizer * round(self._dense.state * updated))
+        lighter = self._dense.state - self.basis.optimizer.state_bytes
+        saved = lighter * sum(Fraction(one.elements, self._division(one.expert).optimizer) for one in matrices)
+        away = int(self.basis.offload.optimizer * round(self._dense.state * updated - saved))
         resident = self._dense.bytes(dense, self._gradient) + self._experts.bytes(experts, self._gradient)
+        state = float(self._dense.state - saved / Fraction(updated)) if saved else float(self._dense.state)
+        took = max(self._device.update(float(updated), state), away / self._host)
         return ModelStates(
             parameters=dense,
             experts=experts,
-            resident=resident + sum(copies) - away,
+            resident=resident + sum(copies) - away - int(saved),
             weights=weights,
             gradients=gradients,
-            optimizer=round(max(self._device.update(float(updated)), away / self._host) * PICOSECONDS_PER_SECOND),
+            optimizer=round(took * PICOSECONDS_PER_SECOND),
             tensors=tensor_sizes(tensors, self.basis, tied=later <= 0),
+            matrices=matrices,
         )
 
     def _passes(self, layer: Layer, costs: LayerCosts, moved: int) -> tuple[float, float]:
@@ -481,9 +532,7 @@ class Costing:
         launch, outcome = 0, NOTHING
         if self._times is not None:
             outcome = max((self._times(name, size, group, how) for group in groups), key=lambda each: each.duration)
-            further = 1 if steps else len(groups[0]) - 1
-            overhead = float(self.efficiency.collective_overhead) * (1 + OVERHEAD_OF_MEMBERS * further)
-            launch = max(1, steps) * round(overhead * PICOSECONDS_PER_SECOND)
+            launch = max(1, steps) * self._starting(1 if steps else len(groups[0]) - 1)
             if how is not None:
                 waits = {"none": True, "layers": exchange.counts, "full": False}[self.basis.cuda_graphs]
                 launch = to_picoseconds(self.efficiency.exchange_overhead) if waits else 0
@@ -521,6 +570,22 @@ def _groups_of(times: CollectiveTimes | None, layout: Layout, axis: str, lanes: 
     if times and lanes is None:
         return nonisomorphic_along(times.fabric, layout, axis)
     groups = layout.groups(axis) if lanes is None else layout.in_lanes(*lanes)
+    return nonisomorphic(times.fabric, groups) if times else groups
+
+
+def _holding(times: CollectiveTimes | None, layout: Layout, among: Divisions, expert: bool) -> Groups:
+    """The groups of ranks that divide a matrix; of those with the same wiring, only one.
+
+    Where weights are divided too, those are the tensor ranks of all that hold the same parameters.
+    """
+    size = among.tensor * among.weights
+    if among.weights == 1:
+        groups = [line[first : first + size] for line in layout.groups("tensor") for first in range(0, len(line), size)]
+    else:
+        held = layout.expert_holders if expert and layout.apart else layout.holders
+        step = layout.expert if expert and layout.apart else 1
+        parts = [sorted(rank for holders in held[first::step] for rank in holders) for first in range(step)]
+        groups = [one[first : first + size] for one in parts for first in range(0, len(one), size)]
     return nonisomorphic(times.fabric, groups) if times else groups
 
 

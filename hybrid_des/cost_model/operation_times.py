@@ -85,7 +85,6 @@ class Device:
         per_expert: seconds that the product of each expert takes besides.
         each: seconds that each of several products takes besides.
         measured: times of operators of some shapes and sizes, which take these.
-        state: bytes of the optimizer's state per parameter.
     """
 
     flops: float
@@ -104,7 +103,6 @@ class Device:
     measured: OperatorTable = NONE_MEASURED
     half: float = 0.0
     head: float = 0.0
-    state: int = 12
 
     def product(
         self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False, result: float = ELEMENT
@@ -171,10 +169,10 @@ class Device:
         known = self.measured.attention(*shape) if attention.key_size == attention.value_size else None
         return None if known is None else Times(*known)
 
-    def update(self, parameters: float) -> float:
-        """Seconds of the optimizer step of so many parameters."""
+    def update(self, parameters: float, state: float) -> float:
+        """Seconds of the optimizer step of so many parameters, with `state` bytes of the optimizer's for each."""
         known = self.measured.sized(OPTIMIZER, parameters) if parameters else None
-        return parameters * (UPDATE + 2 * self.state) / self.memory if known is None else known[0]
+        return parameters * (UPDATE + 2 * state) / self.memory if known is None else known[0]
 
     def flash(self, flop: float, keys: float, head: float) -> Times:
         """Flash attention with `flop` FLOP in the forward, over so many keys, with heads of this size.

@@ -25,10 +25,12 @@ from hybrid_des.scenario.overhead import NO_OVERHEAD, Overhead
 
 if TYPE_CHECKING:
     from hybrid_des.cost_model.documents import Load, PackedSteps
+    from hybrid_des.cost_model.update import Update
     from hybrid_des.interchange.profiles.durations import Durations
 
 from hybrid_des.cost_model.elementwise import is_array, largest
 from hybrid_des.cost_model.layer_collectives import Both, LayerCollective, Traffic, traffic_of
+from hybrid_des.workload.optimizers import Matrix
 
 StagesOf = Callable[[int, bool], "Sequence[StageCosts]"]  # (number, whether ends meet) → the costs of each stage
 
@@ -41,10 +43,10 @@ class Sharding(NamedTuple):
     weights: int = 1
     gradients: int = 1
     optimizer: int = 1
-    state: int = MOMENTS  # bytes of the optimizer's state per parameter
+    state: Fraction = Fraction(MOMENTS)  # bytes of the optimizer's state per parameter
 
     @classmethod
-    def of(cls, name: str, ranks: int, *, once: bool = False, state: int = MOMENTS) -> Sharding:
+    def of(cls, name: str, ranks: int, *, once: bool = False, state: Fraction = Fraction(MOMENTS)) -> Sharding:
         """The division that `sharding: name` means for a group of ranks.
 
         Gradients that are scattered `once` per step, as in a pipeline, are undivided until then.
@@ -55,7 +57,7 @@ class Sharding(NamedTuple):
 
     def per_parameter(self, gradient: Fraction) -> Fraction:
         """Bytes that a rank holds per parameter; `gradient` are those of an undivided gradient."""
-        return Fraction(WEIGHTS, self.weights) + gradient / self.gradients + Fraction(self.state, self.optimizer)
+        return Fraction(WEIGHTS, self.weights) + gradient / self.gradients + self.state / self.optimizer
 
     def bytes(self, parameters: int, gradient: Fraction) -> int:
         """Bytes that a rank holds for this number of parameters."""
@@ -90,6 +92,7 @@ class RankCosts:
             steps, which `optimizer` has; none if steps are alike.
         overhead: host time of each op of a stage, and between ops, which no split makes shorter.
         tensors: parameters of each tensor of a rank, in the order of the forward; none if they are not known.
+        orthogonalised: of a model whose optimizer does so: what it takes for the matrices of a rank.
     """
 
     forward: tuple[int, ...]
@@ -111,6 +114,7 @@ class RankCosts:
     routing: tuple[int, ...] = ()
     overhead: Overhead = NO_OVERHEAD
     tensors: tuple[tuple[int, ...], ...] = ()
+    orthogonalised: Callable[[Iterable[Matrix]], Update] | None = None
 
     @property
     def input(self) -> tuple[int, ...]:
@@ -128,6 +132,7 @@ class ModelStates(NamedTuple):
         weights, gradients: bytes of `resident`; the rest is the optimizer's state.
         optimizer: picoseconds of the optimizer step.
         tensors: of a model: the parameters of each tensor, outside and in experts, in the order of the forward.
+        matrices: those that the optimizer orthogonalises.
     """
 
     parameters: int = 0
@@ -137,6 +142,7 @@ class ModelStates(NamedTuple):
     gradients: int = 0
     optimizer: int = 0
     tensors: tuple[tuple[int, int], ...] = ()
+    matrices: tuple[Matrix, ...] = ()
 
 
 class HostTimes(NamedTuple):
@@ -310,7 +316,9 @@ def sum_of(layers: Sequence[StageCosts], usual: StageCosts | None = None) -> Sta
         weights = [times * (layer.forward + layer.backward) for layer, times in distinct]
         moving = _mean([layer.moving for layer, _ in distinct], weights)
         tensors = tuple(tensor for layer in layers for tensor in layer.states.tensors)
-        states = ModelStates._make((*_sums((layer.states[:-1], times) for layer, times in distinct), tensors))
+        matrices = tuple(matrix for layer in layers for matrix in layer.states.matrices)
+        summed = _sums((layer.states[:-2], times) for layer, times in distinct)
+        states = ModelStates._make((*summed, tensors, matrices))
     else:
         moving, states = usual.moving, usual.states
     return StageCosts(
@@ -455,6 +463,7 @@ class Costs:
         lanes: where documents differ: the costs of each lane; `stages` are those of the usual micro-batch.
         tensors: per stage of one copy of the model, as in `StageCosts`; none if the workload does not tell them apart.
         routing: as in `RankCosts`.
+        exchanged: per pipeline rank, picoseconds of `optimizer` in collectives; none if there are none.
     """
 
     stages: Mapping[Place, StageCosts]
@@ -467,6 +476,7 @@ class Costs:
     between: int = 0
     lanes: UnequalCosts | None = None
     routing: tuple[int, ...] = ()
+    exchanged: tuple[int, ...] = ()
 
     def transients(self, pipeline_rank: int, lane: int = 0) -> int:
         """`transient` of a lane."""

@@ -20,6 +20,7 @@ from hybrid_des.cost_model.rank_costs import (
     Visit,
     split,
 )
+from hybrid_des.cost_model.update import NO_UPDATE
 from hybrid_des.pipeline.plan import Action, Kind, Path, Place, Plan
 from hybrid_des.scenario.overhead import NO_OVERHEAD, Overhead
 from hybrid_des.units import split_evenly
@@ -48,7 +49,7 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
     on: list[dict[int, int]] = [{} for _ in range(plan.pipeline)]  # pipeline rank → chunk → stage
     for (rank, chunk), stage in plan.stage_of.items():
         on[rank][chunk] = stage
-    resident, optimizer, transient = [], [], []
+    resident, optimizer, transient, exchanged = [], [], [], []
     for rank, chunks in enumerate(on):
         mine = {chunk: held[rank, chunk] for chunk in chunks}
         more = beside_activations(plan, rank, {chunk: (cost,) for chunk, cost in mine.items()})
@@ -58,8 +59,12 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
         if ranks.scattered:
             more += _scattered(layers, ranks.scattered)
         state = round(ranks.per_parameter[rank] * sum(parameters[stage] for stage in chunks.values()))
-        resident.append(state + sum(one.states.resident for one in mine.values()) + more)
-        optimizer.append(ranks.optimizer[rank] + sum(one.states.optimizer for one in mine.values()))
+        update = NO_UPDATE
+        if ranks.orthogonalised is not None:
+            update = ranks.orthogonalised(matrix for stage in mine.values() for matrix in stage.states.matrices)
+        resident.append(state + update.more + sum(one.states.resident for one in mine.values()) + more)
+        optimizer.append(ranks.optimizer[rank] + update.taken + sum(one.states.optimizer for one in mine.values()))
+        exchanged.append(update.exchanged)
         transient.append(more)
     experts = tuple(stage.states.experts for stage in stages)
     tensors = tuple(stage.states.tensors for stage in stages) if trained is None else ()
@@ -73,6 +78,7 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
         tensors,
         ranks.overhead.between,
         routing=ranks.routing,
+        exchanged=tuple(exchanged) if any(exchanged) else (),
     )
 
 

@@ -104,9 +104,11 @@ class ExpertCopies:
             raise Refusal(f"experts.placement: {message}, outside pipelines")
         parameters = Fraction(layer.parameters.expert, self.loads.layers[number].count * parallel.of_expert)
         holders = basis.together * parallel.context * parallel.tensor // (parallel.expert * parallel.of_expert)
-        shared = Sharding.of(basis.sharding, max(1, holders), once=basis.scatters_once, state=basis.optimizer.state)
+        shared = Sharding.of(
+            basis.sharding, max(1, holders), once=basis.scatters_once, state=basis.optimizer.state_bytes
+        )
         gradient = codecs.find(basis.accumulation.codec).build().bytes_per_element
-        of_state = Fraction(shared.state, shared.optimizer)
+        of_state = shared.state / shared.optimizer
         return _Sizes(*(ceil(parameters * size) for size in (gradient, Fraction(WEIGHTS), of_state)))
 
 

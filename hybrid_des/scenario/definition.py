@@ -23,7 +23,7 @@ from hybrid_des.scenario.sections.data import misfits_of_data
 from hybrid_des.scenario.sections.experts import ExpertTraffic, misfits_of_experts, misfits_of_loads, misfits_of_streams
 from hybrid_des.scenario.sections.faults import misfits_of_faults
 from hybrid_des.scenario.sections.operators import Operators
-from hybrid_des.scenario.sections.optimizer import Optimizer
+from hybrid_des.scenario.sections.optimizer import Optimizer, misfits_of_optimizer
 from hybrid_des.scenario.sections.perturbations import misfits_of_background, misfits_of_jitter, misfits_of_slow
 from hybrid_des.scenario.sections.training import (
     Offload,
@@ -186,6 +186,7 @@ def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
         message = "is read with a `model` and `recompute: full` only"
         yield misfit(message, "recompute_layers", "recompute", "model")
     yield from misfits_of_sharding(scenario.sharding, scenario.overlap, scenario.gradients, scenario.workload)
+    yield from misfits_of_optimizer(scenario.optimizer, scenario.sharding)
     if scenario.workload is not None:
         yield from misfits_of_recompute(scenario.recompute, scenario.workload)
     if scenario.fsdp and scenario.gradients.bucket is not None:
