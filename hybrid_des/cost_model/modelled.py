@@ -270,6 +270,7 @@ class Costing:
         self._lanes = basis.load.lanes if basis.load else None  # that share documents along context
         self._hidden = {"tensor": basis.overlap.tensor, "expert": basis.overlap.experts, "context": Fraction(0)}
         holders = basis.together * parallel.context
+        self._orthogonal = basis.optimizer.iterations(basis.sharding)
         once, state = basis.scatters_once, basis.optimizer.beside_matrices
         self._dense = Sharding.of(basis.sharding, holders, once=once, state=state)
         of_experts = max(1, holders * parallel.tensor // (parallel.expert * parallel.of_expert))
@@ -385,7 +386,7 @@ class Costing:
 
     def _matrices(self, layer: Layer) -> tuple[Matrix, ...]:
         """The matrices of a layer that the optimizer orthogonalises, as a rank holds them."""
-        how, parallel = self.basis.optimizer.iterations, self.basis.parallel
+        how, parallel = self._orthogonal, self.basis.parallel
         if how is None:
             return ()
         held = partial(held_experts, layer, basis=self.basis)
@@ -397,8 +398,8 @@ class Costing:
 
     def orthogonalised(self) -> Orthogonalisation | None:
         """What the optimizer's products with matrices take, if it has any."""
-        optimizer, parallel = self.basis.optimizer, self.basis.parallel
-        if optimizer.iterations is None:
+        how, parallel = self._orthogonal, self.basis.parallel
+        if how is None:
             return None
         among = [
             Divisions(ranks, self._division(expert).weights, self._division(expert).optimizer)
@@ -412,7 +413,7 @@ class Costing:
             groups, name = holders(among[expert], expert), ALGORITHMS[self.basis.layer_collectives][does]
             return self._starting(len(groups[0]) - 1) + max(self._times(name, size, one).duration for one in groups)
 
-        return Orthogonalisation(optimizer.iterations, among, self._device, collective, optimizer.state_bytes)
+        return Orthogonalisation(how, among, self._device, collective, self.basis.optimizer.state_bytes)
 
     def _starting(self, further: int) -> int:
         """Picoseconds to start a collective among so many members besides the first."""

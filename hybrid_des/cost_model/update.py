@@ -116,7 +116,7 @@ class Orthogonalisation:
             expert = any(matrix.expert for matrix in matrices)
             exchanged = 2 * self._collective("all-to-all", ELEMENT * held, expert) if held else 0
             return _Work(self._busiest(matrices, ranks, whole=True).seconds, exchanged)
-        if among.replicas > 1 and among.weights == 1:
+        if among.replicas > 1 and layout == "layer-wise":
             return self._busiest(matrices, among.replicas, whole=False)
         blocks = ((_shard(matrix.block, among.weights), count) for matrix, count in matrices.items())
         return _Work(sum(count * self._took(block) for block, count in blocks))

@@ -73,10 +73,13 @@ class Optimizer(Section):
         """Bytes of state per parameter outside of matrices, which muon leaves to Adam."""
         return self._bytes(ADAM) if self.kind == "muon" else self.state_bytes
 
-    @property
-    def iterations(self) -> Muon | None:
-        """How matrices are orthogonalised; None: they are not."""
-        return (self.muon or Muon()) if self.kind == "muon" else None
+    def iterations(self, sharding: str) -> Muon | None:
+        """How matrices are orthogonalised, with a layout that suits the sharding; None: they are not."""
+        if self.kind != "muon":
+            return None
+        muon = self.muon or Muon()
+        usual = "layer-wise" if sharding in ("zero-1", "zero-2") else "duplicated"
+        return muon.model_copy(update={"layout": muon.layout or usual})
 
     def _bytes(self, usual: StateFormats) -> Fraction:
         if not isinstance(self.state, State):
@@ -93,11 +96,11 @@ def misfits_of_optimizer(optimizer: Optimizer, sharding: str) -> Iterator[Proble
         for name, form in optimizer.state.model_dump(exclude_none=True).items():
             if getattr(usual, name) == "none" and form != "none":
                 yield misfit(f"{kind} keeps no {name} moment", f"optimizer.state.{name}", "optimizer.kind")
-    if optimizer.iterations is None:
+    if kind != "muon":
         if optimizer.muon is not None:
             yield misfit(f"is read with kind muon only, not {kind}", "optimizer.muon", "optimizer.kind")
         return
-    layout, keys = optimizer.iterations.layout, ("optimizer.muon.layout", "sharding")
+    layout, keys = optimizer.muon and optimizer.muon.layout, ("optimizer.muon.layout", "sharding")
     if sharding == "zero-3" and layout in (None, "layer-wise"):
         divided = ", ".join(LAYOUTS[:-1])
         yield misfit(f"zero-3 divides matrices; muon needs one of {divided} to say where each is whole", *keys)
