@@ -16,6 +16,7 @@ from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.scenario.sections.experts import ExpertTraffic
 from hybrid_des.scenario.sections.operators import Operators
 from hybrid_des.scenario.sections.optimizer import Optimizer
+from hybrid_des.scenario.sections.shards import Shards
 from hybrid_des.scenario.sections.training import (
     ModelChoice,
     Offload,
@@ -62,6 +63,7 @@ class CostBasis(NamedTuple):
         accumulation: of gradients.
         ordering: with a workload: the schedule, since durations may be given for every op.
         microbatch_size: with a model: samples.
+        layered: whether weights or gradients are divided within a step, layer by layer.
         scatters_once: whether replicas that divide gradients do so once per step, until when whole ones are summed.
         chunked: whether the plan will say which stages a rank holds.
         together: the number of replicas that learn together, over which `sharding` divides.
@@ -86,9 +88,11 @@ class CostBasis(NamedTuple):
     recompute: str | tuple[str, ...]
     recompute_layers: int | None
     sharding: str
+    shards: Shards
     accumulation: Accumulation
     ordering: Schedule | None
     microbatch_size: int
+    layered: bool
     scatters_once: bool
     chunked: bool
     together: int
@@ -106,6 +110,7 @@ class CostBasis(NamedTuple):
             ordering=None if scenario.workload is None else schedule,
             accumulation=Accumulation(gradients.codec, gradients.fused, (packed or schedule).microbatches > 1),
             microbatch_size=schedule.microbatch_size,
+            layered=scenario.fsdp,
             scatters_once=scenario.scatters_once,
             chunked=schedule.chunks > 1,
             together=scenario.parallel.data // scenario.outer_groups,

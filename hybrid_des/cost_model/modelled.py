@@ -120,6 +120,7 @@ def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
         kept=nothing,
         weight_share=tuple(one.weight_share for one in whole),
         gathered=costing.gathered,
+        whole=not basis.layered or basis.shards.reshard is False,
         scattered=costing.scattered,
         stages=stages,
         loaded=model.loaded_each,
@@ -272,9 +273,14 @@ class Costing:
         holders = basis.together * parallel.context
         self._orthogonal = basis.optimizer.iterations(basis.sharding)
         once, state = basis.scatters_once, basis.optimizer.beside_matrices
-        self._dense = Sharding.of(basis.sharding, holders, once=once, state=state)
         of_experts = max(1, holders * parallel.tensor // (parallel.expert * parallel.of_expert))
-        self._experts = Sharding.of(basis.sharding, of_experts, once=once, state=state)
+        self._dense, self._experts = (
+            Sharding.of(
+                basis.sharding, group or whole, once=once, state=state,
+                updating=whole if basis.shards.outside == "zero-1" else None,
+            )
+            for whole, group in ((holders, basis.shards.ranks), (of_experts, basis.shards.of_experts(parallel)))
+        )  # fmt: skip
         self._gradient = codecs.find(basis.accumulation.codec).build().bytes_per_element
         self._host = host_bandwidth(basis.cluster)
         reached = basis.efficiency

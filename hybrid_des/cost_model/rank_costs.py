@@ -46,14 +46,23 @@ class Sharding(NamedTuple):
     state: Fraction = Fraction(MOMENTS)  # bytes of the optimizer's state per parameter
 
     @classmethod
-    def of(cls, name: str, ranks: int, *, once: bool = False, state: Fraction = Fraction(MOMENTS)) -> Sharding:
+    def of(
+        cls,
+        name: str,
+        ranks: int,
+        *,
+        once: bool = False,
+        state: Fraction = Fraction(MOMENTS),
+        updating: int | None = None,
+    ) -> Sharding:
         """The division that `sharding: name` means for a group of ranks.
 
-        Gradients that are scattered `once` per step, as in a pipeline, are undivided until then.
+        Gradients that are scattered `once` per step, as in a pipeline, are undivided until then. Where several groups
+        divide the optimizer's state, those are the `updating` ranks.
         """
         level = {"none": 0, "zero-1": 1, "zero-2": 2, "zero-3": 3}[name]
         weights, gradients, optimizer = (ranks if level >= needed else 1 for needed in (3, 2, 1))
-        return cls(weights, 1 if once else gradients, optimizer, state)
+        return cls(weights, 1 if once else gradients, updating or optimizer, state)
 
     def per_parameter(self, gradient: Fraction) -> Fraction:
         """Bytes that a rank holds per parameter; `gradient` are those of an undivided gradient."""
@@ -82,6 +91,7 @@ class RankCosts:
         weight_share: share of them kept from the input gradient to the weight gradient of a split backward.
         repeated: whether the backward repeats the whole forward, so that only the stage's input is kept.
         gathered: whether ranks divide the weights among themselves, and gather them for use.
+        whole: whether all that a rank gathers stays whole until the step ends.
         scattered: bytes of a parameter's gradient where they are scattered layer by layer; 0: they are not.
         stages: of a model: number of stages, and whether the first and the last are on the same ranks, which then hold
             what both use once → the costs of each.
@@ -106,6 +116,7 @@ class RankCosts:
     weight_share: tuple[Fraction, ...]
     repeated: bool = False
     gathered: bool = False
+    whole: bool = False
     scattered: Fraction = Fraction(0)
     stages: StagesOf | None = None
     loaded: Callable[[Sequence[Load], int, bool], list[Sequence[StageCosts]]] | None = None

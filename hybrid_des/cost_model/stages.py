@@ -55,7 +55,7 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
         more = beside_activations(plan, rank, {chunk: (cost,) for chunk, cost in mine.items()})
         layers = [one for stage in mine.values() for one in stage.layers or (stage,)]
         if ranks.gathered:
-            more += _gathered(layers, plan.pipeline)
+            more += _gathered(layers, whole=ranks.whole)
         if ranks.scattered:
             more += _scattered(layers, ranks.scattered)
         state = round(ranks.per_parameter[rank] * sum(parameters[stage] for stage in chunks.values()))
@@ -109,15 +109,15 @@ def _split(stages: Sequence[StageCosts], plan: Plan) -> Sequence[StageCosts]:
     return [split(stage) if number in later else stage for number, stage in enumerate(stages)] if later else stages
 
 
-def _gathered(layers: Sequence[StageCosts], pipeline: int) -> int:
-    """Bytes of gathered weights: of two blocks, of both ends, which PyTorch keeps gathered; or of all in a pipeline.
+def _gathered(layers: Sequence[StageCosts], *, whole: bool) -> int:
+    """Bytes of gathered weights: of two blocks, of both ends, which PyTorch keeps gathered; or of all.
 
     The ends belong to the outermost module, which does not reshard after its forward
     (torch/distributed/fsdp/_fully_shard/_fsdp_state.py).
     """
     sizes = sorted(one.states.parameters + one.states.experts for one in layers if not one.end)
     ends = sum(one.states.parameters + one.states.experts for one in layers if one.end)
-    return WEIGHTS * (ends + sum(sizes if pipeline > 1 else sizes[-2:]))
+    return WEIGHTS * (ends + sum(sizes if whole else sizes[-2:]))
 
 
 def _scattered(layers: Sequence[StageCosts], gradient: Fraction) -> int:

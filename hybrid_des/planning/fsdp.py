@@ -10,6 +10,7 @@ layer ends. Without overlap the compute stream runs them itself. While the param
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import chain
 from typing import NamedTuple
 
 from hybrid_des import collectives
@@ -21,7 +22,8 @@ from hybrid_des.collectives.benchmark import Outcome
 from hybrid_des.cost_model.collective_times import SIXTEEN_BITS, CollectiveTimes
 from hybrid_des.cost_model.rank_costs import StageCosts
 from hybrid_des.engine.recorder import BEFORE, INSIDE
-from hybrid_des.pipeline.plan import Action, Plan
+from hybrid_des.layout import RankGroup
+from hybrid_des.pipeline.plan import Action, Place, Plan
 from hybrid_des.planning.gradients import parts_of_stage
 from hybrid_des.planning.program import (
     LAYER,
@@ -86,6 +88,7 @@ class Fsdp:
         gradients: their codec and channels.
         once: whether layers are gathered once per step, before their first forward, instead of before every use.
         scatters_once: whether gradients are scattered once per step, after their last backward.
+        sizes: the numbers of ranks that divide parameters outside experts, and in experts; None: all that hold them.
         ahead, overlapped: whether the parameter stream runs the gathers (`ahead`) and the scatters (`overlapped`).
     """
 
@@ -96,13 +99,29 @@ class Fsdp:
     scatters_once: bool
     ahead: bool
     overlapped: bool
+    sizes: tuple[int | None, int | None] = (None, None)
 
     @cached_property
     def groups(self) -> Sequence[Groups]:
-        """The ranks that hold the same parameters outside experts, and in experts; there is no pipeline."""
-        layout = self.times.layout
-        apart = layout.expert_holders if layout.apart else []
-        return [[ranks for ranks in groups if len(ranks) > 1] for groups in (layout.holders, apart)]
+        """The ranks that divide the same parameters outside experts, and in experts, of all pipeline ranks."""
+        of_ranks = map(self._groups_of, range(self.times.layout.sizes["pipeline"]))
+        return [list(chain.from_iterable(of_part)) for of_part in zip(*of_ranks, strict=True)]
+
+    def _groups_of(self, rank: int) -> Sequence[Groups]:
+        """Those of one pipeline rank."""
+        if rank not in self._known:
+            layout = self.times.layout
+            start = rank * layout.strides["pipeline"]
+            apart = layout.expert_holders if layout.apart else []
+            self._known[rank] = [
+                [group for ranks in holders for group in _grouped(ranks.shifted(start), size)]
+                for holders, size in zip((layout.holders, apart), self.sizes, strict=True)
+            ]
+        return self._known[rank]
+
+    @cached_property
+    def _known(self) -> dict[int, Sequence[Groups]]:
+        return {}
 
     @property
     def channels(self) -> int | None:
@@ -115,22 +134,23 @@ class Fsdp:
         """The reduce-scatter and the all-gather."""
         return collectives.phases_of(self.gradients.algorithm) or RINGS
 
-    def _outcomes(self, name: str, sizes: tuple[int, int], codec: str) -> tuple[Outcome, ...]:
-        """A collective of a layer among those that hold its parameters outside experts, and in experts."""
+    def _outcomes(self, rank: int, name: str, sizes: tuple[int, int], codec: str) -> tuple[Outcome, ...]:
+        """A collective of a layer among those that divide its parameters outside experts, and in experts."""
         build, count = codecs.find(codec).build(), self.gradients.channels
-        parts = zip(self.groups, parts_of_stage(*sizes, self.times.layout), strict=True)
+        parts = zip(self._groups_of(rank), parts_of_stage(*sizes, self.times.layout), strict=True)
         return tuple(self.times.around(name, groups, size, build, count) for groups, size in parts)
 
     @cached_property
-    def _last(self) -> Mapping[int, int]:
-        """Chunk → the micro-batch that completes its gradients."""
-        return {op.chunk: op.microbatch for action in self.plan.programs[0] for op in action if op.kind in "BW"}
+    def _last(self) -> Mapping[Place, int]:
+        """Pipeline rank and chunk → the micro-batch that completes its gradients."""
+        ops = ((rank, op) for rank, program in enumerate(self.plan.programs) for action in program for op in action)
+        return {(rank, op.chunk): op.microbatch for rank, op in ops if op.kind in "BW"}
 
-    def scatters(self, action: Action) -> bool:
-        """Whether gradients are scattered after an action."""
+    def scatters(self, rank: int, action: Action) -> bool:
+        """Whether gradients are scattered after an action of a pipeline rank."""
         if not self.scatters_once:
             return True
-        return any(op.microbatch == self._last[op.chunk] for op in action if op.kind in "BW")
+        return any(op.microbatch == self._last[rank, op.chunk] for op in action if op.kind in "BW")
 
     def passes(
         self, rank: int, action: Action, costs: Sequence[StageCosts], pace: ComputeSpeed, fresh: frozenset[int]
@@ -139,7 +159,7 @@ class Fsdp:
 
         `costs` are those of its ops.
         """
-        (scatter, gather), scatters = self._halves, self.scatters(action)
+        (scatter, gather), scatters = self._halves, self.scatters(rank, action)
         passes = []
         fused = self.plan.fused_time if len(action) > 1 else 1
         for op, cost in sorted(zip(action, costs, strict=True), key=lambda each: each[0].kind != "F"):
@@ -154,8 +174,8 @@ class Fsdp:
                         stage,
                         number,
                         pace.duration((layer.time(op.kind) - waits) * fused, waits * fused),
-                        self._outcomes(gather, needed, SIXTEEN_BITS) if gathers else NOTHING,
-                        self._outcomes(scatter, sizes, self.gradients.codec)
+                        self._outcomes(rank, gather, needed, SIXTEEN_BITS) if gathers else NOTHING,
+                        self._outcomes(rank, scatter, sizes, self.gradients.codec)
                         if scatters and op.kind in "BW"
                         else NOTHING,
                     )
@@ -206,3 +226,10 @@ class Fsdp:
                     sent["bytes_scales"] += outcome.scales
                     sent[purpose.counter] += outcome.bytes
         return sent
+
+
+def _grouped(ranks: RankGroup, size: int | None) -> Iterator[Sequence[int]]:
+    """Neighbours among some ranks, so many in a group; those alone have nothing to divide."""
+    size = size or len(ranks)
+    if size > 1:
+        yield from (ranks[first : first + size] for first in range(0, len(ranks), size))

@@ -199,6 +199,23 @@ def in_groups(groups: Sequence[ReplicaGroup], layout: Layout, count: int) -> lis
     return split
 
 
+def across(groups: Sequence[ReplicaGroup], sizes: Sequence[int | None]) -> list[ReplicaGroup]:
+    """Where groups of neighbours divide what they hold: the ranks with the same share, one of each such group.
+
+    `sizes` are those of groups that divide parameters outside experts, and in experts; None: all that hold them.
+    """
+    split = []
+    for group in groups:
+        size = sizes[group.part] or len(group.ranks)
+        if size < len(group.ranks):
+            shares = [bucket._replace(elements=-(-bucket.elements // size)) for bucket in group.buckets]
+            split += [
+                replace(group, ranks=group.ranks[first::size], chunks=group.chunks[first::size], buckets=shares)
+                for first in range(size)
+            ]
+    return split
+
+
 def parts_of_stage(regular: int, experts: int, layout: Layout) -> tuple[int, int]:
     """Numbers of parameters of the parts; experts that every rank holds are reduced with the others."""
     return (regular, experts) if layout.apart else (regular + experts, 0)

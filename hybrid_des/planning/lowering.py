@@ -302,9 +302,13 @@ class Lowering:
             known[rank, lane, step] = [(one.group, one.call) for one in served]
         return known[rank, lane, step]
 
-    def replayed(self, rank: int) -> Mapping[str, int]:
-        """Amounts sent per step by replayed collectives of all ranks, which run the same program as `rank`."""
-        return self.fsdp.replayed(self._passes(rank, ComputeSpeed())) if self.fsdp else {}
+    @property
+    def replayed(self) -> Mapping[str, int]:
+        """Amounts sent per step by replayed collectives of all ranks; those of a pipeline rank run the same program."""
+        if self.fsdp is None:
+            return {}
+        ranks = range(self.plan.pipeline)
+        return self.fsdp.replayed(one for rank in ranks for one in self._passes(rank, ComputeSpeed()))
 
     def _passes(self, rank: int, pace: ComputeSpeed) -> Iterator[LayerPass]:
         assert self.fsdp is not None
@@ -346,7 +350,7 @@ class Lowering:
             if index in completes or index in fresh:
                 alike += completes.get(index), fresh.get(index)
             if self.fsdp:
-                alike += (self.fsdp.scatters(action),)
+                alike += (self.fsdp.scatters(rank, action),)
             if numbers:  # documents differ from micro-batch to micro-batch
                 alike += tuple([numbers[op.microbatch] for op in action])
             if alike not in tasks:

@@ -37,7 +37,7 @@ from hybrid_des.planning.expert_streams import ExpertStreams
 from hybrid_des.planning.fsdp import Fsdp
 from hybrid_des.planning.given import GivenPrograms, GivenTraces
 from hybrid_des.planning.given_collectives import GivenGroup
-from hybrid_des.planning.gradients import Reductions, ReplicaGroup, in_groups, replica_groups
+from hybrid_des.planning.gradients import Reductions, ReplicaGroup, across, in_groups, replica_groups
 from hybrid_des.planning.layer_traffic import TensorTraffic, loads_of, tensor_traffic
 from hybrid_des.planning.lowering import Lowering
 from hybrid_des.planning.program import Program
@@ -243,9 +243,14 @@ def _fsdp(scenario: Scenario, plan: Plan, times: CollectiveTimes) -> Fsdp | None
     """How ops are lowered layer by layer, if gradients or weights are sharded within a step."""
     if not scenario.fsdp:
         return None
-    once, ahead, gradients = scenario.sharding == "zero-2", scenario.overlap.parameters, scenario.gradients
-    overlapped = gradients.overlap if once else ahead
-    return Fsdp(plan, times, gradients, once, scenario.scatters_once, ahead, overlapped)
+    if len(plan.paths) > 1:
+        kind = scenario.schedule.kind
+        raise Refusal(f"shards.reshard: {kind} keeps two copies of every stage, which are not gathered layer by layer")
+    ahead, gradients, shards = scenario.overlap.parameters, scenario.gradients, scenario.shards
+    overlapped = gradients.overlap if scenario.sharding == "zero-2" else ahead
+    once = scenario.sharding == "zero-2" or shards.reshard is False
+    sizes = shards.ranks, shards.of_experts(scenario.parallel)
+    return Fsdp(plan, times, gradients, once, scenario.scatters_once, ahead, overlapped, sizes)
 
 
 def _lowered(
@@ -259,11 +264,11 @@ def _lowered(
     gradients, groups = scenario.gradients, list[ReplicaGroup]()
     costs, further = steps[0].costs, [step.costs for step in steps[1:]]
     fsdp = _fsdp(scenario, plan, times)
-    if fsdp is None:
+    if fsdp is None or scenario.shards.ranks is not None:
         empty, layout = scenario.numerics is not None, scenario.parallel.layout
         whole = replica_groups(plan, layout, costs.parts, gradients, keep_empty=empty, tensors=costs.tensors)
-        groups = in_groups(whole, layout, scenario.outer_groups)
-    sharded = scenario.sharding != "none"
+        groups = in_groups(whole, layout, scenario.outer_groups) if fsdp is None else across(whole, fsdp.sizes)
+    sharded = (scenario.sharding if fsdp is None else scenario.shards.outside) != "none"
     reductions = Reductions(reduced_by or gradients, groups, times, sharded=sharded)
     traffic = tensor_traffic(scenario, plan, costs, times.fabric, groups, further)
     axes = frozenset(traffic.messages)
@@ -271,10 +276,10 @@ def _lowered(
         plan,
         costs,
         reductions.buckets,
-        gradients.overlap,
+        gradients.overlap and fsdp is None,
         blocking=scenario.schedule.p2p == "blocking",
         sharded=sharded,
-        ahead=scenario.overlap.parameters,
+        ahead=scenario.overlap.parameters and fsdp is None,
         fsdp=fsdp,
         axes=axes,
         barrier=scenario.barrier,
@@ -294,7 +299,7 @@ def _lowered(
         meeting=fsdp.groups if fsdp else None,
         channels=fsdp.channels if fsdp else _channels(reductions),
         slowdown=_slowdown(scenario),
-        replayed={**_replayed(costs, replayed, times), **lowering.replayed(0)},
+        replayed={**_replayed(costs, replayed, times), **lowering.replayed},
         further=further,
         copies=[step.copies for step in steps],
         copied=any(sent != ((), ()) for step in steps for sent in step.copies.values()),

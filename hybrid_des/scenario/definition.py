@@ -25,6 +25,7 @@ from hybrid_des.scenario.sections.faults import misfits_of_faults
 from hybrid_des.scenario.sections.operators import Operators
 from hybrid_des.scenario.sections.optimizer import Optimizer, misfits_of_optimizer
 from hybrid_des.scenario.sections.perturbations import misfits_of_background, misfits_of_jitter, misfits_of_slow
+from hybrid_des.scenario.sections.shards import Shards, misfits_of_shards
 from hybrid_des.scenario.sections.training import (
     Offload,
     divided,
@@ -43,7 +44,7 @@ MODELLED = {  # keys that are read with `model` only, and their defaults
     "schedule.microbatch_size": 1,
     "parallel.sequence": False, "parallel.context_method": "ring", "parallel.stages": "even",
     "parallel.expert_tensor": None, "experts": ExpertTraffic(), "offload": Offload(), "cuda_graphs": "none",
-    "gradients.fused": None, "operators": Operators(), "optimizer": Optimizer(), "data": None,
+    "gradients.fused": None, "operators": Operators(), "optimizer": Optimizer(), "shards": Shards(), "data": None,
 }  # fmt: skip
 
 
@@ -187,6 +188,7 @@ def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
         yield misfit(message, "recompute_layers", "recompute", "model")
     yield from misfits_of_sharding(scenario.sharding, scenario.overlap, scenario.gradients, scenario.workload)
     yield from misfits_of_optimizer(scenario.optimizer, scenario.sharding)
+    yield from misfits_of_shards(scenario.shards, scenario.parallel, scenario.sharding, layered=scenario.fsdp)
     if scenario.workload is not None:
         yield from misfits_of_recompute(scenario.recompute, scenario.workload)
     if scenario.fsdp and scenario.gradients.bucket is not None:

@@ -22,6 +22,7 @@ from hybrid_des.scenario.sections.numerics import NumericsOrNone
 from hybrid_des.scenario.sections.operators import Operators
 from hybrid_des.scenario.sections.optimizer import Optimizer
 from hybrid_des.scenario.sections.perturbations import AllJitter, AllSlow, Background
+from hybrid_des.scenario.sections.shards import LAYERED, Shards
 from hybrid_des.scenario.sections.training import (
     Gradients,
     Offload,
@@ -74,6 +75,8 @@ class ScenarioKeys(Section):
     """With `recompute: full`: how many layers of every stage it applies to, the first ones. Default: all."""
     sharding: Annotated[str, choice(*SHARDING, meant=SHARDING_NAMES)] = "none"
     """What replicas divide: the optimizer's state (zero-1), also gradients (zero-2), also weights (zero-3)."""
+    shards: Shards = Field(default_factory=Shards)
+    """With zero-2 and zero-3: groups of ranks that divide, and whether weights are gathered again in pipelines."""
     overlap: Overlap = Field(default_factory=Overlap)
     experts: ExpertTraffic = Field(default_factory=ExpertTraffic)
     """How tokens travel to their experts and back."""
@@ -122,12 +125,13 @@ class ScenarioKeys(Section):
     def scatters_once(self) -> bool:
         """Whether gradients that replicas divide are whole until the last micro-batch: in a pipeline, or as stated."""
         once = self.gradients.scattered == "step" and self.schedule.microbatches > 1
-        return self.parallel.pipeline > 1 or once
+        return not self.fsdp or once
 
     @property
     def fsdp(self) -> bool:
         """Whether gradients or weights are divided within a step, so that ranks communicate layer by layer."""
-        return self.sharding in ("zero-2", "zero-3") and self.parallel.pipeline == 1
+        again = self.sharding == "zero-3" and self.shards.reshard is True
+        return again or (self.sharding in LAYERED and self.parallel.pipeline == 1)
 
     @property
     def link_shares(self) -> tuple[Fraction, Fraction]:

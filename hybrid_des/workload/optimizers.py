@@ -8,9 +8,9 @@
 
 `8-bit` has a byte per element and a 32-bit scale per block of 256 (bitsandbytes, functional.py, quantize_blockwise).
 `remainder` are the 16 bits of a 32-bit copy that a bf16 weight lacks (NVIDIA/apex, FusedAdam with
-store_param_remainders, which Megatron-LM's precision-aware optimizer turns on). The optimizer step reads the gradient and writes the weight,
-and reads and writes the state. Muon (kellerjordan.github.io/posts/muon) updates matrices of blocks; embeddings, logits
-and vectors stay with Adam.
+store_param_remainders, which Megatron-LM's precision-aware optimizer turns on). The optimizer step reads the gradient
+and writes the weight, and reads and writes the state. Muon (kellerjordan.github.io/posts/muon) updates matrices of
+blocks; embeddings, logits and vectors stay with Adam.
 """
 
 from __future__ import annotations
