@@ -63,7 +63,6 @@ class CostBasis(NamedTuple):
         accumulation: of gradients.
         ordering: with a workload: the schedule, since durations may be given for every op.
         microbatch_size: with a model: samples.
-        layered: whether weights or gradients are divided within a step, layer by layer.
         scatters_once: whether replicas that divide gradients do so once per step, until when whole ones are summed.
         chunked: whether the plan will say which stages a rank holds.
         together: the number of replicas that learn together, over which `sharding` divides.
@@ -92,7 +91,6 @@ class CostBasis(NamedTuple):
     accumulation: Accumulation
     ordering: Schedule | None
     microbatch_size: int
-    layered: bool
     scatters_once: bool
     chunked: bool
     together: int
@@ -110,7 +108,6 @@ class CostBasis(NamedTuple):
             ordering=None if scenario.workload is None else schedule,
             accumulation=Accumulation(gradients.codec, gradients.fused, (packed or schedule).microbatches > 1),
             microbatch_size=schedule.microbatch_size,
-            layered=scenario.fsdp,
             scatters_once=scenario.scatters_once,
             chunked=schedule.chunks > 1,
             together=scenario.parallel.data // scenario.outer_groups,
@@ -118,6 +115,11 @@ class CostBasis(NamedTuple):
             load=None if packed is None else packed.usual,
             packed=packed,
         )
+
+    @property
+    def layered(self) -> bool:
+        """Whether weights or gradients are divided within a step, layer by layer."""
+        return self.shards.layered(self.sharding, self.parallel)
 
     @property
     def tokens(self) -> int:

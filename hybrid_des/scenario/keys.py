@@ -22,7 +22,7 @@ from hybrid_des.scenario.sections.numerics import NumericsOrNone
 from hybrid_des.scenario.sections.operators import Operators
 from hybrid_des.scenario.sections.optimizer import Optimizer
 from hybrid_des.scenario.sections.perturbations import AllJitter, AllSlow, Background
-from hybrid_des.scenario.sections.shards import LAYERED, Shards
+from hybrid_des.scenario.sections.shards import Shards
 from hybrid_des.scenario.sections.training import (
     Gradients,
     Offload,
@@ -130,8 +130,7 @@ class ScenarioKeys(Section):
     @property
     def fsdp(self) -> bool:
         """Whether gradients or weights are divided within a step, so that ranks communicate layer by layer."""
-        again = self.sharding == "zero-3" and self.shards.reshard is True
-        return again or (self.sharding in LAYERED and self.parallel.pipeline == 1)
+        return self.shards.layered(self.sharding, self.parallel)
 
     @property
     def link_shares(self) -> tuple[Fraction, Fraction]:

@@ -22,6 +22,11 @@ class Shards(Section):
     reshard: Flag | None = None
     """With zero-3: whether weights are given back after each use, and gathered again. Default: not in pipelines."""
 
+    def layered(self, sharding: str, parallel: Parallel) -> bool:
+        """Whether gradients or weights are divided within a step, so that ranks communicate layer by layer."""
+        again = sharding == "zero-3" and self.reshard is True
+        return again or (sharding in LAYERED and parallel.pipeline == 1)
+
     def of_experts(self, parallel: Parallel) -> int | None:
         """Of the ranks that hold the same experts, those that divide them; None: all."""
         if self.ranks is None:
