@@ -35,11 +35,13 @@ class Accumulation(NamedTuple):
         codec: of gradients, whose size in memory it determines.
         fused: whether they are accumulated inside products; None: unless in 16 bits.
         several: whether there is more than one micro-batch.
+        once: whether replicas that divide gradients do so once per step, until when whole ones are summed.
     """
 
     codec: str
     fused: bool | None
     several: bool
+    once: bool
 
 
 class LoadDraws(NamedTuple):
@@ -63,7 +65,6 @@ class CostBasis(NamedTuple):
         accumulation: of gradients.
         ordering: with a workload: the schedule, since durations may be given for every op.
         microbatch_size: with a model: samples.
-        scatters_once: whether replicas that divide gradients do so once per step, until when whole ones are summed.
         chunked: whether the plan will say which stages a rank holds.
         together: the number of replicas that learn together, over which `sharding` divides.
         draws: of the loads of experts.
@@ -91,7 +92,6 @@ class CostBasis(NamedTuple):
     accumulation: Accumulation
     ordering: Schedule | None
     microbatch_size: int
-    scatters_once: bool
     chunked: bool
     together: int
     draws: LoadDraws
@@ -106,9 +106,10 @@ class CostBasis(NamedTuple):
         return cls(
             **{name: getattr(scenario, name) for name in cls._fields if name in type(scenario).model_fields},
             ordering=None if scenario.workload is None else schedule,
-            accumulation=Accumulation(gradients.codec, gradients.fused, (packed or schedule).microbatches > 1),
+            accumulation=Accumulation(
+                gradients.codec, gradients.fused, (packed or schedule).microbatches > 1, scenario.scatters_once
+            ),
             microbatch_size=schedule.microbatch_size,
-            scatters_once=scenario.scatters_once,
             chunked=schedule.chunks > 1,
             together=scenario.parallel.data // scenario.outer_groups,
             draws=LoadDraws(scenario.seed if experts.drawn else 0, scenario.steps if experts.varies else 1),

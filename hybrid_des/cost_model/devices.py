@@ -32,9 +32,9 @@ def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
     """Rates that GPUs achieve; the checks of a scenario refuse GPUs that differ or lack a figure."""
     gpu = basis.cluster.kinds[0].gpu
     peak, memory = float(gpu.peak or 0), float(gpu.bandwidth or 0)
+    codec, fused, several, once = basis.accumulation
     # otherwise each micro-batch's gradients are scattered immediately
-    whole = basis.sharding in ("none", "zero-1") or basis.scatters_once
-    codec, fused, several = basis.accumulation
+    whole = basis.sharding in ("none", "zero-1") or once
     accumulating, adding = SUMS[codec == "fp16", fused] if whole and several else (ELEMENT, 0)
     return Device(
         flops=gpu.peak_in(basis.precision) * float(efficiency.gemm),

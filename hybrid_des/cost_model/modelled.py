@@ -272,7 +272,7 @@ class Costing:
         self._hidden = {"tensor": basis.overlap.tensor, "expert": basis.overlap.experts, "context": Fraction(0)}
         holders = basis.together * parallel.context
         self._orthogonal = basis.optimizer.iterations(basis.sharding)
-        once, state = basis.scatters_once, basis.optimizer.beside_matrices
+        once, state = basis.accumulation.once, basis.optimizer.beside_matrices
         of_experts = max(1, holders * parallel.tensor // (parallel.expert * parallel.of_expert))
         self._dense, self._experts = (
             Sharding.of(

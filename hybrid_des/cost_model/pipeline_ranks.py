@@ -39,7 +39,7 @@ def costs_per_rank(basis: CostBasis, times: CollectiveTimes, durations: Duration
         means = {kind: _planned(durations, kind, workload, ranks, schedule.chunks) for kind in "FBW"}
         names = {"forward": "F", "backward": "B", "weight": "W"}
         workload = workload.model_copy(update={name: tuple(means[kind]) for name, kind in names.items()})
-    sharding = Sharding.of(basis.sharding, basis.together, once=basis.scatters_once)
+    sharding = Sharding.of(basis.sharding, basis.together, once=basis.accumulation.once)
     costs = rank_costs(workload, ranks, sharding, repeated=basis.recompute == "full")
     return costs if durations is None else replace(costs, durations=durations)
 

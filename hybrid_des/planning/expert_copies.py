@@ -105,7 +105,7 @@ class ExpertCopies:
         parameters = Fraction(layer.parameters.expert, self.loads.layers[number].count * parallel.of_expert)
         holders = basis.together * parallel.context * parallel.tensor // (parallel.expert * parallel.of_expert)
         shared = Sharding.of(
-            basis.sharding, max(1, holders), once=basis.scatters_once, state=basis.optimizer.state_bytes
+            basis.sharding, max(1, holders), once=basis.accumulation.once, state=basis.optimizer.state_bytes
         )
         gradient = codecs.find(basis.accumulation.codec).build().bytes_per_element
         of_state = shared.state / shared.optimizer

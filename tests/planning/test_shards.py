@@ -15,20 +15,12 @@ GRADIENTS = {"overlap": False, "bucket": "none"}
 def summary(sharding="zero-3", model=MODEL, nodes=2, batch=32, **values):
     parallel = {"data": 16, **values.pop("parallel", {})}
     overlap = {"parameters": False} if sharding != "none" else {}
-    return simulate(
-        {
-            "name": "shards",
-            "cluster": {"gpu": "h100", "nodes": nodes, "gpus_per_node": 8},
-            "model": model,
-            "parallel": parallel,
-            "schedule": {"kind": "1f1b"},
-            "batch": batch,
-            "sharding": sharding,
-            "overlap": overlap,
-            "gradients": GRADIENTS,
-            **values,
-        }  # fmt: skip
-    ).summary
+    usual = {
+        "name": "shards", "cluster": {"gpu": "h100", "nodes": nodes, "gpus_per_node": 8}, "model": model,
+        "parallel": parallel, "schedule": {"kind": "1f1b"}, "batch": batch, "sharding": sharding,
+        "overlap": overlap, "gradients": GRADIENTS,
+    }  # fmt: skip
+    return simulate({**usual, **values}).summary
 
 
 def figures(found):
@@ -70,7 +62,7 @@ def test_gathers_stay_within_nodes_and_shares_are_summed_once():
     assert node["bytes_gradients"] == pytest.approx(scattered + between, rel=0.02)
 
 
-def test_weights_given_back_in_a_pipeline_are_gathered_for_every_use():
+def test_resharded_pipelines_gather_for_every_use():
     parallel = {"pipeline": 2, "data": 8}
     kept = summary(parallel=parallel, shards={"reshard": False})
     again = summary(parallel=parallel, shards={"reshard": True})
@@ -111,7 +103,7 @@ def test_groups_that_cannot_be_are_one_line(values, message):
     assert "\n" not in str(error.value)
 
 
-def test_two_copies_of_a_stage_are_not_gathered_layer_by_layer():
+def test_two_copies_of_a_stage_cannot_reshard():
     with pytest.raises(HybridDesError, match="keeps two copies of every stage"):
         summary(parallel={"pipeline": 2, "data": 8}, schedule={"kind": "chimera"}, shards={"reshard": True})
 
