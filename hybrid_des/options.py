@@ -405,6 +405,7 @@ LinkBandwidth = Annotated[  # bytes per second; None: infinite
     Fraction | None, Reads(_bandwidth, or_word_schema("inf", "bandwidth", "25 GB/s", "inf")), WrittenNone("inf")
 ]
 Count = Annotated[int, whole(1, MOST)]
+Natural = Annotated[int, whole(0, MOST)]
 TokenCount = Annotated[int, whole(1, LONGEST)]
 Limit = Annotated[Fraction | None, Reads(_limit, {"anyOf": [{"type": "number"}, MULTIPLE]})]
 Flag = Annotated[bool, Reads(_flag, {"type": "boolean"})]

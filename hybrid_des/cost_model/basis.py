@@ -141,7 +141,7 @@ class CostBasis(NamedTuple):
         return Fraction(1) if load is None else Fraction(load.squares, load.tokens * attention.sequence)
 
     def attended(self, attention: Attention) -> Sequence[tuple[float, float]]:
-        """Forward FLOP per token of a micro-batch, and the keys over which they go; of a window, length by length.
+        """Forward FLOP per token of a micro-batch, and their keys; where attention is local, length by length.
 
         Without one, FLOP go with squared lengths and what does not depend on keys with lengths, so that the sum over
         documents is that of the mean number of keys.
@@ -149,7 +149,7 @@ class CostBasis(NamedTuple):
         flop, load = attention.flop, self.load
         if load is None:
             return [(float(flop), attention.keys)]
-        if attention.window is None:
+        if not attention.local:
             each = flop / attention.sequence
             return [(quotients(load.squares, load.tokens, each), quotients(load.squares, load.tokens))]
         windows = ((replace(attention, sequence=keys), keys * count) for keys, count in Counter(load.lengths).items())

@@ -203,7 +203,7 @@ def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
     if attention.flash:
         # of which a table may hold the time
         whole = not is_array(m) and basis.context == 1 and basis.reach(attention) == 1
-        known = device.core(attention, t) if whole and attention.window is None else None
+        known = device.core(attention, t) if whole and not attention.local else None
         if known is not None:
             return Times(*(took * m / attention.sequence for took in known))
         latent = attention.key_size != attention.value_size
@@ -233,12 +233,13 @@ def _traffic(layer: Layer, basis: CostBasis, parts: Parts, received: int, backwa
     """The collectives of one pass over a layer."""
     if basis.alone:
         return
-    if basis.parallel.tensor > 1 and layer.parameters.tensor + layer.parameters.tied:
+    own = layer.parameters
+    if basis.parallel.tensor > 1 and own.tensor + own.tied + (own.expert if basis.parallel.of_expert > 1 else 0):
         beside = _weight_products(parts) if backward and basis.overlap.weight_gradients else []
         yield from _tensor_traffic(layer, basis, received, backward, beside)
     attention = [one for one in layer.operations if isinstance(one, Attention)]
-    if basis.context > 1 and attention:
-        yield from _context_traffic(attention[0], basis, _core(parts)[backward], backward)
+    for core in attention if basis.context > 1 else ():
+        yield from _context_traffic(core, basis, _core(parts)[backward] / len(attention), backward)
     if basis.parallel.expert > 1 and layer.dispatched:
         yield from _token_traffic(layer, basis, backward)
 
@@ -264,7 +265,7 @@ def _tensor_traffic(
     """
     size = basis.tokens * (layer.output or received)
     ends = {"block": (0, 0), "first": (1 - backward, backward), "last": (backward, 1 - backward)}[layer.place]
-    inside = (1 if _only_experts(layer, basis) else 2) if layer.is_block else 0  # around attention, and around the MLP
+    inside = layer.halves - _only_experts(layer, basis) if layer.is_block else 0  # around each half
     sums, gathers = (inside + of_end for of_end in ends)
     if not basis.parallel.sequence:
         gathers = 0
@@ -292,9 +293,9 @@ def _copied(exchanges: Sequence[Exchange]) -> int:
 
 
 def _only_experts(layer: Layer, basis: CostBasis) -> bool:
-    """Whether the second half of a block divides nothing over tensor ranks: whole experts, and no shared ones."""
+    """Whether the last half of a block divides nothing over tensor ranks: whole experts, and no shared ones."""
     products = [one for one in layer.operations if isinstance(one, Gemm) and one.split == "rows"]
-    return basis.parallel.of_expert == 1 and sum(not one.expert for one in products) == 1 < len(products)
+    return basis.parallel.of_expert == 1 and bool(products) and products[-1].expert
 
 
 def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Exchange]:

@@ -63,7 +63,7 @@ from hybrid_des.layout import Layout
 from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Layer, Parameters
-from hybrid_des.workload.models.stages import cut
+from hybrid_des.workload.models.stages import check_sources, cut
 from hybrid_des.workload.optimizers import Matrix
 
 # kernels of forward and backward for each block of keys but the rank's own: attention, then the logarithms of sums and
@@ -193,6 +193,7 @@ class _Stages:
             ranges = cut(model.layers, count, self._costing.basis.parallel.stages, took)
         except Refusal as refusal:
             raise Refusal(f"parallel.stages: {refusal}") from None
+        check_sources(model.layers, ranges)
         numbers = self._distinct.meeting if ends_meet else self._distinct.apart
         held = []
         for places in ranges:
@@ -305,7 +306,7 @@ class Costing:
     @cached_property
     def _in_formulas(self) -> bool:
         cores = [one for layer in self.model.layers for one in layer.operations if isinstance(one, Attention)]
-        whole = all(core.flash and core.window is None for core in cores)
+        whole = all(core.flash and not core.local for core in cores)
         alike = self.efficiency.table is None and self.basis.recompute_layers is None
         return whole and alike and not self.basis.offload.activations
 

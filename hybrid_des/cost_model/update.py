@@ -168,12 +168,20 @@ def matrices_of(layer: Layer, how: Muon, held: Callable[[Gemm], int], *, tensor:
     for gemm in (one for one in layer.operations if isinstance(one, Gemm)):
         rows = [gemm.n]
         if gemm.name == JOINED and core is not None and not how.joined:
-            rows = [core.heads * core.key_size, core.kv_heads * core.key_size, core.kv_heads * core.value_size]
+            rows = _apart(gemm.n, core)
         ranks = of_expert if gemm.expert else tensor
         for n in rows:
             block = {"columns": (-(-n // ranks), gemm.k), "rows": (n, -(-gemm.k // ranks))}.get(gemm.split, (n, gemm.k))
             matrices += [Matrix((n, gemm.k), block, gemm.expert)] * (held(gemm) if gemm.expert else 1)
     return matrices
+
+
+def _apart(joined: int, core: Attention) -> list[int]:
+    """The rows of queries, keys and values, and of a gate, in their joined product, as far as it has them."""
+    rows = []
+    for size in (core.heads * core.key_size, core.kv_heads * core.key_size, core.kv_heads * core.value_size, joined):
+        rows.append(min(size, joined - sum(rows)))
+    return [each for each in rows if each]
 
 
 def _shard(block: Sizes, ranks: int) -> Sizes:

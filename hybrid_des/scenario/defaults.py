@@ -49,10 +49,20 @@ def fill(values: Mapping[str, object]) -> FilledValues:
         section = filled.setdefault(name, {} if name != "workload" else None)  # costs have no defaults
         if isinstance(section, dict):
             complete(section, filled)
+    parallel = filled.setdefault("parallel", {}) if _of_several_kinds(filled) else None
+    if isinstance(parallel, dict):
+        parallel.setdefault("stages", "balanced")  # equal numbers of unequal blocks are no equal stages
     overlap = filled.setdefault("overlap", {}) if values.get("sharding") == "zero-3" else None
     if isinstance(overlap, dict):
         overlap.setdefault("parameters", True)  # as the frameworks that shard weights do
     return filled
+
+
+def _of_several_kinds(scenario: Mapping[str, object]) -> bool:
+    """Whether a model's blocks differ by its pattern."""
+    model = scenario.get("model")
+    kinds = model.get("kinds") if isinstance(model, Mapping) else None
+    return isinstance(kinds, Mapping) and len(kinds) > 1
 
 
 def fill_efficiency(efficiency: dict[str, object], scenario: dict[str, object]) -> None:

@@ -125,7 +125,7 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
     try:
         network = scenario.model.network
     except ModelRefusal as refusal:
-        yield misfit(refusal.message, f"model.{refusal.option}")
+        yield misfit(refusal.message, f"model.{refusal.option}", "model.kinds")
         return
     parallel = scenario.parallel
     if parallel.context > 1 and network.sample != "sequence":

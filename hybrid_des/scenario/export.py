@@ -39,6 +39,8 @@ def to_mapping(scenario: BaseModel) -> dict[str, object]:
 def _plain(value: object) -> object:
     if isinstance(value, BaseModel):
         return to_mapping(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, Fraction):

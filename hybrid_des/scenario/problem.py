@@ -79,7 +79,7 @@ def sections_at(model: type[Section], path: KeyPath) -> Iterator[type[Section]]:
         return
     for field in model.known_keys().get(keys[0], ()):
         for inner in sections_in(field.annotation):
-            yield from sections_at(inner, tuple(keys[1:]))
+            yield from sections_at(inner, tuple(keys[2 if _is_named(field.annotation) else 1 :]))
 
 
 def paths_of(key: str, model: type[Section]) -> list[str]:
@@ -100,11 +100,16 @@ def _paths(model: type[Section]) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(paths))
 
 
+def _is_named(annotation: object) -> bool:
+    """Whether a field holds sections by names that a file chooses."""
+    return any(get_origin(part) is dict for part in (annotation, *get_args(annotation)))
+
+
 def sections_in(annotation: object, *, lists: bool = True) -> Iterator[type[Section]]:
     """The section types in a field's annotation, with those in lists or without."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         yield annotation
-    if lists or get_origin(annotation) is not tuple:
+    if lists or get_origin(annotation) not in (tuple, dict):
         for part in get_args(annotation):
             yield from sections_in(part, lists=lists)
 

@@ -12,7 +12,10 @@ from hybrid_des.scenario.loading import load
 from hybrid_des.workload import models
 from hybrid_des.workload.models.kinds.transformer import Transformer
 
-NOT_DONE = ("latent", "experts", "post_norm", "qk_norm", "pooler", "predictions", "token_types")
+NOT_DONE = (
+    "latent", "experts", "post_norm", "qk_norm", "pooler", "predictions", "token_types", "kinds", "mixer", "gate",
+    "sinks", "value_size", "keys_values", "attention_chunk", "norms", "parallel", "layer_vectors",
+)  # fmt: skip
 
 
 class Shape(Transformer):
@@ -20,6 +23,7 @@ class Shape(Transformer):
 
     kv_heads: int
     head_size: int
+    ffn: int
 
 
 def shape_of(scenario: Scenario) -> Shape:
@@ -33,6 +37,8 @@ def shape_of(scenario: Scenario) -> Shape:
         raise Refusal("a step is measured of transformers only")
     if given := [name for name in NOT_DONE if getattr(options, name)]:
         raise Refusal(f"a step is not measured of models with {given[0]}")
+    if options.mlp not in ("gelu", "swiglu") or not options.ffn:
+        raise Refusal("a step is measured of models with mlp gelu or swiglu only")
     if options.attention != "flash" or options.pytorch:
         raise Refusal("a step is measured with flash attention and joined products only")
     tensor = scenario.parallel.tensor

@@ -89,7 +89,9 @@ class Parallel(Section):
     expert_tensor: Count | None = None
     """Tensor ranks that share each expert; 1: the others hold different experts. Default: as `tensor`."""
     stages: Stages = "even"
-    """With `model`: how layers are cut into stages; even, ends-1, balanced, or a list of layers per stage."""
+    """With `model`: how layers are cut into stages; even, ends-1, balanced, or a list of layers per stage.
+
+    Default: even; balanced for a model with several `kinds` of layers."""
     order: Order = ("tensor", "data", "pipeline")
     """Which axis varies fastest along ranks, first to last. `context` follows `tensor` unless given."""
 

@@ -74,6 +74,7 @@ class Attention:
         key_size, value_size: of one head.
         sequence: number of keys per query.
         window: the most keys before a query that it attends to; None: all.
+        chunk: length of the pieces of a sample within which queries attend; None: the sample is one piece.
     """
 
     name: str
@@ -85,11 +86,17 @@ class Attention:
     causal: bool
     flash: bool
     window: int | None = None
+    chunk: int | None = None
+
+    @property
+    def local(self) -> bool:
+        """Whether queries attend to some of the keys only."""
+        return self.window is not None or self.chunk is not None
 
     @property
     def keys(self) -> int:
         """The most keys that a query attends to."""
-        return self.sequence if self.window is None else min(self.window, self.sequence)
+        return min(self.sequence, self.window or self.sequence, self.chunk or self.sequence)
 
     @cached_property
     def flop(self) -> Fraction:
@@ -97,6 +104,9 @@ class Attention:
         keys = Fraction(self.sequence, 2 if self.causal and self.flash else 1)
         if self.window is not None and self.flash and self.causal:
             keys = self.keys - Fraction(self.keys**2, 2 * self.sequence)
+        elif self.chunk is not None and self.flash:
+            whole, rest = divmod(self.sequence, self.chunk)
+            keys = Fraction(whole * self.chunk**2 + rest**2, (2 if self.causal else 1) * self.sequence)
         return 2 * keys * self.heads * (self.key_size + self.value_size)
 
     @property
@@ -304,6 +314,8 @@ class Layer(Part):
         batch_first: whether tensors begin with the batch, so that what tensor ranks gather or scatter along sequences
             is copied, and products in few bits convert operands again in the backward: torchtitan's and torchao's.
         place: "block" for layers that stages are cut from; "first" and "last" stay with the first and the last block.
+        halves: residual branches of a block, such as attention and MLP; tensor ranks sum the results of each.
+        shares: number of an earlier block whose keys and values it uses, from 0; None: it has its own.
     """
 
     name: str
@@ -314,6 +326,8 @@ class Layer(Part):
     batch_first: bool = False
     place: Place = "block"
     predicts: bool = False
+    halves: int = 2
+    shares: int | None = None
 
     @cached_property
     def _hash(self) -> int:
@@ -372,6 +386,17 @@ def linear(
     if bias:
         own.append(Parameters(tensor=outputs) if split == "columns" else Parameters(replicated=outputs))
     return Part((Gemm(name, outputs, inputs, split, rows, shares=shares),)) + weights(*own)
+
+
+def norm(name: str, size: int, parameters: int) -> Part:
+    """A norm on its own: reads and writes its input; the backward reads it again, with the gradient."""
+    passes = Elementwise(name, 2 * ELEMENT * size, 3 * ELEMENT * size, "sequence")
+    return Part((passes,), kept=Kept(sequence=ELEMENT * size)) + norm_weights(size, parameters)
+
+
+def norm_weights(size: int, parameters: int) -> Part:
+    """A weight and, if there are as many parameters again, a bias."""
+    return weights(*[Parameters(replicated=size)] * (parameters // size))
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,21 @@ def cut(
     return ranges
 
 
+def check_sources(layers: Sequence[Layer], ranges: Sequence[range]) -> None:
+    """Check that blocks with keys and values of an earlier block are in its stage.
+
+    Raises:
+        Refusal: one is not.
+    """
+    blocks = [place for place, layer in enumerate(layers) if layer.place == "block"]
+    for held in ranges:
+        for number in held:
+            source = layers[number].shares
+            if source is not None and blocks[source] not in held:
+                own = f"{layers[number].name} has the keys and values of {layers[blocks[source]].name}"
+                raise Refusal(f"parallel.stages: {own}, which is in another stage; expected both in one")
+
+
 def _counts_of(rule: str, layers: Sequence[Layer], stages: int, costs: Sequence[Cost] | None) -> list[int]:
     """Blocks per stage."""
     blocks = sum(layer.place == "block" for layer in layers)

@@ -81,8 +81,8 @@ def checkpointed(h: int, queries: int, keys: int, ffn: int, *, gated: bool) -> P
     return Part(modules=(ops,))
 
 
-def eager_norms(h: int, *, layer: bool) -> tuple[int, int]:
-    """Bytes of two root-mean-square norms and two residuals where each operator of PyTorch is a kernel.
+def eager_norms(h: int, norms: int, residuals: int, *, layer: bool) -> tuple[int, int]:
+    """Bytes of root-mean-square norms and residuals where each operator of PyTorch is a kernel.
 
     A norm converts its input to 32 bits (6h read and written), squares it (8h), takes the mean (4h), multiplies by its
     root (8h), converts back (6h) and multiplies by the weight (4h); its backward moves 84h: 12 for the product with the
@@ -90,6 +90,5 @@ def eager_norms(h: int, *, layer: bool) -> tuple[int, int]:
     moves 6h. A `layer` norm is one kernel in 32 bits (8h; its backward 20h), with a conversion before and after
     (6h each, forward and backward): docs.pytorch.org, "CUDA Ops that can autocast to float32".
     """
-    if layer:
-        return 2 * (20 + 6) * h, 2 * (32 + 6) * h
-    return 2 * (36 + 6) * h, 2 * (84 + 6) * h
+    forward, backward = (20, 32) if layer else (36, 84)
+    return (forward * norms + 6 * residuals) * h, (backward * norms + 6 * residuals) * h

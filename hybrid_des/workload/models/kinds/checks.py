@@ -1,0 +1,95 @@
+"""What the options of a transformer's blocks must satisfy together."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from hybrid_des.workload.models.block import Block
+from hybrid_des.workload.models.kinds.registration import ModelRefusal
+from hybrid_des.workload.models.mixers import registration as mixers
+
+OF_ATTENTION = ("kv_heads", "head_size", "value_size", "keys_values", "sinks")
+
+
+def check_blocks(options: Block, kinds: Mapping[str, Block], states: Mapping[str, Collection[str]]) -> None:
+    """Check the options of a model and those of its kinds of blocks.
+
+    Args:
+        options: those of the model.
+        kinds: those of its kinds, by name; "" where it has none.
+        states: the keys that a kind states.
+
+    Raises:
+        ModelRefusal: they do not fit each other; the option is that of the kind where it states it.
+    """
+    for name, block in kinds.items():
+        try:
+            _check_block(block)
+        except ModelRefusal as refusal:
+            if refusal.option.split(".")[0] not in states.get(name, ()):
+                raise
+            raise ModelRefusal(f"kinds.{name}.{refusal.option}", refusal.message) from None
+    _check_sizes(options, [*kinds.values()])
+    if not any(block.second for block in kinds.values()) and "ffn" not in options.model_fields_set:
+        raise ModelRefusal("ffn", "is required by transformer")
+    if options.experts is not None and options.experts.dense_layers and options.ffn is None:
+        raise ModelRefusal("ffn", "is required by `experts.dense_layers`")
+
+
+def _check_block(block: Block) -> None:
+    if "attention" in block.mixing:
+        if block.head_size is None and block.hidden % block.heads:
+            raise ModelRefusal("heads", f"hidden size {block.hidden} is not divisible by {block.heads} heads")
+        if block.kv_heads is not None and block.heads % block.kv_heads:
+            message = f"{block.heads} heads cannot share {block.kv_heads} heads of keys and values"
+            raise ModelRefusal("kv_heads", message)
+    if block.window is not None and block.attention_chunk is not None:
+        raise ModelRefusal("attention_chunk", "replaces `window`; give only one of the two")
+    if block.attention == "plain" and (block.window or block.attention_chunk or block.sinks):
+        raise ModelRefusal("attention", "plain: has no windows, chunks or sinks; expected flash")
+    if block.beside and (block.experts is None or block.ffn is None):
+        raise ModelRefusal("beside", "needs `experts` and `ffn`, which are then side by side")
+    if not block.mixing and not block.second:
+        raise ModelRefusal("mixer", "none: and no second half; a block has at least one")
+    if block.experts is not None:
+        block.experts.check()
+
+
+def _check_sizes(options: Block, blocks: Sequence[Block]) -> None:
+    """Check that mixers have their sizes, and that sizes have a mixer in some block."""
+    used = sorted({name for block in blocks for name in block.mixing})
+    sizes = {name: mixers.find(name).facts["sizes"] for name in mixers.names()}
+    for block in blocks:
+        for name in block.mixing:
+            if sizes[name] is not None and getattr(block, sizes[name]) is None:
+                raise ModelRefusal(sizes[name], f"is required by mixer {name}")
+    for key in sorted({key for key in sizes.values() if key is not None}):
+        users = [name for name in sizes if sizes[name] == key]
+        if not {*users} & {*used} and any(getattr(one, key) is not None for one in (options, *blocks)):
+            raise ModelRefusal(key, f"no layer has mixer {' or '.join(users)}, whose sizes these are")
+    if "attention" not in used:
+        for key in OF_ATTENTION:
+            if getattr(options, key):
+                how = "latent attention" if "latent" in used else f"mixer {', '.join(used) or 'none'}"
+                raise ModelRefusal(key, f"has no meaning with {how}")
+    for name in options.mixers or ():
+        if name not in used:
+            raise ModelRefusal(f"mixers.{name}", "no layer has this mixer")
+
+
+def sources_of(blocks: Sequence[Block]) -> Iterator[int | None]:
+    """For every block, the last earlier one that has the keys and values which it shares; None: it has its own.
+
+    Raises:
+        ModelRefusal: there is none.
+    """
+    last: dict[tuple[object, ...], int] = {}
+    for number, block in enumerate(blocks):
+        shape = block.window, block.attention_chunk, block.kv_heads, block.head, block.value_size
+        if block.keys_values == "shared":
+            if shape not in last:
+                message = f"shared: no block before block {number} has keys and values with this window and these sizes"
+                raise ModelRefusal("keys_values", message)
+            yield last[shape]
+        else:
+            if "attention" in block.mixing:
+                last[shape] = number
+            yield None

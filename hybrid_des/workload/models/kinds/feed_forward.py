@@ -1,0 +1,101 @@
+"""The second half of a block: an MLP, a mixture of experts, or both side by side.
+
+    MLP      h ─► up (and gate) ─► activation ─► down
+    experts  router ─► dispatch ─► [latent down] ─► experts ─► [latent up] ─► combine, with experts that all tokens pass
+
+Bytes of an activation: what it reads and writes, 4f and 8f (gelu, relu2) or 6f and 12f (swiglu, geglu) forward and
+backward. Latent experts (NVIDIA, arXiv 2604.12374) work on vectors of their own length, which dispatch and combine
+carry; both projections are outside of the experts, and every tensor rank has them whole.
+"""
+
+from fractions import Fraction
+
+from hybrid_des.workload.models.block import Block
+from hybrid_des.workload.models.layer import ELEMENT, Elementwise, Gemm, Kept, Module, Parameters, Part, linear, weights
+from hybrid_des.workload.models.sections import GATED, Experts
+
+
+def second_half(options: Block) -> Part:
+    """The MLP, the experts, or both; nothing for a block without."""
+    experts = options.experts
+    if experts is None:
+        return mlp(options, options.ffn) if options.ffn else Part()
+    h = options.hidden
+    part = routed(options, experts)
+    if experts.beside:
+        part += mlp(options, experts.beside, "shared ")
+    if experts.shared_gate:
+        scaled = Elementwise("shared gating", 2 * ELEMENT * h, 3 * ELEMENT * h, "sequence")
+        part += linear("shared gate", h, 1, "sequence") + Part((scaled,))
+    if options.beside and options.ffn:
+        part += mlp(options, options.ffn)
+    elif not experts.beside:
+        part += Part(kept=Kept(sequence=ELEMENT * h))  # the router's input
+    return part
+
+
+def mlp(options: Block, ffn: int, prefix: str = "") -> Part:
+    """Two products around an activation; their input is counted."""
+    h, up = options.hidden, up_width(options, ffn)
+    inner = Kept(tensor=ELEMENT * (up + ffn))
+    operations = tuple(f"{prefix}{name}" for name in ("MLP up", "activation", "MLP down"))
+    halves = options.pytorch and options.mlp in GATED
+    gate = linear("MLP gate", h, ffn, "columns", bias=options.bias) if halves else Part()
+    return (
+        gate
+        + linear(f"{prefix}MLP up", h, ffn if halves else up, "columns", bias=options.bias, shares=halves)
+        + Part((_activation(options, f"{prefix}activation", ffn),))
+        + linear(f"{prefix}MLP down", ffn, h, "rows", bias=options.bias)
+        + Part(kept=Kept(sequence=ELEMENT * h) + inner, transient=ELEMENT * (up + ffn))
+        + Part(modules=(Module("shared_experts" if prefix else "mlp", operations, inner),))
+    )
+
+
+def routed(options: Block, experts: Experts) -> Part:
+    """Router, copies of tokens in the order of their experts and back, and the routed experts."""
+    h, ffn, up = options.hidden, experts.ffn, up_width(options, experts.ffn)
+    count, active, length = experts.count, experts.active, experts.latent or h
+    share = Fraction(active, count)
+    inner = ELEMENT * active * (up + ffn)
+    copies = 2 * 2 * ELEMENT * active * length  # read and written, there and back
+    products = (
+        Elementwise("routing", copies, copies, "sequence", expert=True, kernels=6),
+        Gemm("experts up", up, length, "columns", share, count, expert=True),
+        _activation(options, "experts' activation", active * ffn, expert=True),
+        Gemm("experts down", length, ffn, "rows", share, count, expert=True),
+    )
+    sizes = (up * length, up, length * ffn, length) if options.bias else (up * length, length * ffn)
+    own = weights(*(Parameters(expert=count * size, idle=(count - active) * size) for size in sizes))  # grouped
+    kept = Kept(received=ELEMENT * active * length, expert=inner)
+    router = linear("router", h, count, "sequence", bias=experts.router_bias)
+    again = Module("moe_act", ("experts' activation",), Kept(expert=ELEMENT * active * ffn))
+    biases = Part((_biases_of_experts(active * length),) if options.bias else ())
+    inside = Part(products, kept=kept, transient=inner, modules=(again,)) + biases + own
+    if experts.latent is None:
+        return router + inside
+    down = linear("latent down", h, length, "sequence")
+    back = linear("latent up", length, h, "sequence") + Part(kept=Kept(sequence=ELEMENT * length))
+    return router + down + inside + back
+
+
+def _biases_of_experts(size: int) -> Elementwise:
+    """Biases of the experts' results, `size` elements per token, added in 32 bits, expert by expert.
+
+    A bias times the router's weight is written (4 bytes), added to the result (10), joined with those of other experts
+    (8), and converted (6). The backward converts back and forth (12), joins (4), and forms gradients of biases and
+    of the router's weights, a product and a sum each (24): NVIDIA/Megatron-LM, TEGroupedMLP._apply_bias in
+    megatron/core/transformer/moe/experts.py. Those of the first product are added by the product.
+    """
+    return Elementwise("experts' biases", 28 * size, 40 * size, "sequence", expert=True, kernels=2, of_each=True)
+
+
+def _activation(options: Block, name: str, ffn: int, *, expert: bool = False) -> Elementwise:
+    gated = options.mlp in GATED
+    forward = 6 if gated else 4
+    eager = (10 * ffn, 18 * ffn) if gated else None  # the activation and the product with the gate
+    return Elementwise(name, forward * ffn, 2 * forward * ffn, "tensor", expert, eager=eager)
+
+
+def up_width(options: Block, ffn: int) -> int:
+    """Width of the first product: a gated MLP has a gate in addition to the values."""
+    return 2 * ffn if options.mlp in GATED else ffn

@@ -1,0 +1,91 @@
+"""Sections of a block's options: sizes of mixers that have their own, and of experts."""
+
+from fractions import Fraction
+from typing import Annotated, Literal
+
+from hybrid_des.options import Count, Factor, Flag, Natural, Section, choice
+from hybrid_des.workload.models.kinds.registration import ModelRefusal
+from hybrid_des.workload.models.routing import Routing
+
+Mlp = Annotated[Literal["gelu", "swiglu", "geglu", "relu2"], choice("gelu", "swiglu", "geglu", "relu2")]
+GATED = ("swiglu", "geglu")
+
+
+class Latent(Section):
+    """Multi-head latent attention: queries, and keys with values, are projected from short vectors per token."""
+
+    query: Natural = 0
+    """Length of the vector that queries are projected from; 0: they are projected from the hidden vector."""
+    key_value: Count
+    """Length of the vector that keys and values are projected from."""
+    nope: Count
+    """Size of a head's query and key without position."""
+    rope: Count
+    """Size of a head's query and key with rotary position; this key is shared by all heads."""
+    value: Count
+    """Size of a head's value."""
+
+
+class Experts(Section):
+    """Mixture of experts in place of the MLP."""
+
+    count: Count
+    """Number of routed experts."""
+    active: Count
+    """Routed experts per token."""
+    ffn: Count
+    """Width of one expert."""
+    shared: Natural = 0
+    """Experts that every token passes."""
+    shared_ffn: Natural = 0
+    """Instead of `shared`: the width of what every token passes."""
+    shared_gate: Flag = False
+    """Whether a gate per token scales what every token passes, as in Qwen3-Next."""
+    latent: Count | None = None
+    """Length of the vectors that experts see, as in Nemotron 3 Super. Default: hidden."""
+    dense_layers: Natural = 0
+    """Leading layers with an MLP instead."""
+    balance: Factor = Fraction(1)
+    """Tokens of the busiest expert rank divided by the mean."""
+    router_bias: Flag = False
+    """Whether the router has a bias per expert, as in DeepSeek-V3."""
+    groups: Count = 1
+    """Groups of neighbouring experts, of which a token uses only some, as in DeepSeek-V3."""
+    top_groups: Count | None = None
+    """Groups whose experts a token may use. Default: all."""
+
+    @property
+    def routing(self) -> Routing:
+        """How a token's experts are chosen."""
+        return Routing(self.count, self.active, self.groups, self.top_groups or self.groups)
+
+    @property
+    def beside(self) -> int:
+        """Width of what every token passes; 0: nothing."""
+        return self.shared_ffn or self.shared * self.ffn
+
+    def check(self) -> None:
+        """Check that the sizes fit each other.
+
+        Raises:
+            ModelRefusal: they do not.
+        """
+        if self.active > self.count:
+            raise ModelRefusal("experts.active", f"{self.active} of only {self.count} experts per token")
+        if self.balance < 1:
+            raise ModelRefusal("experts.balance", "the busiest rank has at least the mean; expected 1 or more")
+        if self.shared and self.shared_ffn:
+            raise ModelRefusal("experts.shared_ffn", "replaces `shared`; give only one of the two")
+        if self.shared_gate and not self.beside:
+            raise ModelRefusal("experts.shared_gate", "needs `shared` or `shared_ffn`, which it scales")
+        self._check_groups()
+
+    def _check_groups(self) -> None:
+        top = self.routing.top_groups
+        if self.count % self.groups:
+            raise ModelRefusal("experts.groups", f"{self.count} experts cannot be divided into {self.groups} groups")
+        if top > self.groups:
+            raise ModelRefusal("experts.top_groups", f"{top} of only {self.groups} groups per token")
+        if self.active > top * (self.count // self.groups):
+            held = f"{top} groups of {self.count // self.groups} experts"
+            raise ModelRefusal("experts.top_groups", f"{self.active} experts per token, but {held}")

@@ -1,0 +1,228 @@
+"""Kinds of blocks and their pattern: counts against published totals, and laws that every mixer keeps."""
+
+from fractions import Fraction
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from support.counting import Counting, counted
+from support.paths import GOLDEN
+from support.tables import from_table
+
+from hybrid_des import load, simulate
+from hybrid_des.errors import Refusal, ScenarioError
+from hybrid_des.scenario.export import to_mapping
+from hybrid_des.workload.models.catalogue import expanded, model, names
+from hybrid_des.workload.models.kinds.pattern import expanded as names_in
+from hybrid_des.workload.models.kinds.registration import ModelRefusal
+from hybrid_des.workload.models.layer import Attention, Gemm
+
+DESCRIBED = yaml.safe_load((GOLDEN / "described_models.yaml").read_text(encoding="utf-8"))
+BASE = {"layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 96, "sequence": 64}
+EXPERTS = {"count": 8, "active": 2, "ffn": 32}
+
+
+def scenario(values, **sections):
+    cluster = {"gpu": "h100", "gpus_per_node": 8}
+    return {"cluster": cluster, "model": values, "schedule": {"kind": "1f1b", "microbatches": 4}} | sections
+
+
+def product(values, name, place=1):
+    """Shape of a product of a block."""
+    one = next(one for one in model(values).layers[place].operations if one.name == name and isinstance(one, Gemm))
+    return one.k, one.n, one.split
+
+
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_descriptions_have_the_published_parameters(name):
+    entry = DESCRIBED[name]
+    own = model(entry["model"])
+    predictions = [layer.parameters for layer in own.layers if layer.predicts]
+    without = sum(one.total for one in predictions) if entry.get("predictions") == "excluded" else 0
+    billions = (own.parameters - without) / 1e9 + entry.get("encoders", 0)
+    assert billions == pytest.approx(entry["published"], rel=0.005, abs=entry.get("rounding", 0))
+    if "active" in entry:
+        active = own.active - sum(one.active for one in predictions)
+        table = own.layers[0].parameters.total if "without the embedding" in entry["source"] else 0
+        assert round((active - table) / 1e9) == pytest.approx(entry["active"], abs=1)
+
+
+@pytest.mark.parametrize("name", [name for name in names() if expanded({"base": name}).get("vocab")])
+def test_a_pattern_of_one_kind_is_the_model_without(name):
+    one = {"base": name, "kinds": {"a": {}}, "pattern": "a"}
+    assert model(one).layers == model(name).layers
+    assert model({**one, "written": "pytorch"}).layers == model({"base": name, "written": "pytorch"}).layers
+
+
+def test_a_step_of_one_kind_takes_as_long():
+    parallel = {"pipeline": 2, "tensor": 2, "data": 2, "expert": 2}
+    both = [scenario({**BASE, "experts": EXPERTS, **more}, parallel=parallel)
+            for more in ({}, {"kinds": {"a": {}}, "pattern": "a*2"})]  # fmt: skip
+    one, other = (simulate(each).summary for each in both)
+    assert one["step_time_s"] == other["step_time_s"] and one["peak_memory_bytes"] == other["peak_memory_bytes"]
+
+
+PRINTED = {"gpt-oss-120b": (535.230, 16398.332), "qwen3-235b": (1300.440, 8784.492)}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_training_takes_the_flop_that_are_printed(name):
+    """TFLOP/s and tokens/s of a GPU: cards of Megatron-Bridge (067f987, pretrain_performance)."""
+    rate, tokens = PRINTED[name]
+    own = model({**DESCRIBED[name]["model"], "sequence": 4096})
+    assert 3 * own.flop / own.tokens == pytest.approx(rate * 1e12 / tokens, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "order"),
+    [
+        ("a b", "ab"),
+        ("a*3 b", "aaab"),
+        ("(a*2 b)*2", "aabaab"),
+        ("((a b)*2 c)*2 a", "ababcababca"),
+        ("a(b)*2a", "abba"),
+    ],
+)
+def test_patterns_repeat_names_and_groups(pattern, order):
+    assert "".join(names_in(pattern)) == order
+
+
+def test_a_short_pattern_repeats_and_a_list_is_the_same():
+    kinds = {"w": {"window": 16}, "f": {}}
+    layers = [model({**BASE, "kinds": kinds, "pattern": each}).layers for each in ("w f", ["w", "f"], "w f w f")]
+    assert layers[0] == layers[1] == layers[2]
+    windows = [one.window for layer in layers[0] for one in layer.operations if isinstance(one, Attention)]
+    assert windows == [16, None, 16, None]
+
+
+def test_kinds_change_keys_one_by_one():
+    kinds = {"a": {"experts": {"ffn": 16}}, "d": {"experts": "none"}}
+    own = model({**BASE, "experts": EXPERTS, "kinds": kinds, "pattern": "a d"})
+    assert own.layers[1].routing == model({**BASE, "experts": EXPERTS}).layers[1].routing
+    assert own.layers[1].parameters.expert == 8 * 3 * 64 * 16
+    assert own.layers[2].operations == model(BASE).layers[1].operations
+
+
+def test_scenarios_with_kinds_are_written_and_read():
+    kinds = {"a": {"experts": {"ffn": 16}}, "d": {"experts": "none", "ffn": 96}, "n": {"mixer": "none"}}
+    found = load(scenario({**BASE, "experts": EXPERTS, "kinds": kinds, "pattern": "a d n d"}))
+    assert load(to_mapping(found)) == found
+    assert found.parallel.stages == "balanced"
+
+
+def test_attention_in_pieces_meets_half_of_a_piece():
+    def flop(**more):
+        layer = model({**BASE, **more}).layers[1]
+        return next(one.flop for one in layer.operations if isinstance(one, Attention))
+
+    assert flop(attention_chunk=16) == flop() * Fraction(16, 64)
+    assert flop(attention_chunk=48) == flop() * Fraction(48 * 48 + 16 * 16, 64 * 64)
+    assert flop(attention_chunk=64) == flop(attention_chunk=2**20) == flop()
+
+
+def test_variants_of_attention_have_their_products():
+    sizes = {**BASE, "kv_heads": 2, "head_size": 16}
+    joined = "queries, keys, values"
+    assert product(sizes, joined) == (64, 64 + 2 * 32, "columns")
+    assert product({**sizes, "gate": "element"}, joined) == (64, 2 * 64 + 2 * 32, "columns")
+    assert product({**sizes, "gate": "head"}, joined) == (64, 64 + 4 + 2 * 32, "columns")
+    assert product({**sizes, "keys_values": "one"}, joined) == (64, 64 + 32, "columns")
+    assert product({**sizes, "value_size": 8}, joined) == (64, 64 + 32 + 16, "columns")
+    assert product({**sizes, "value_size": 8}, "attention output") == (32, 64, "rows")
+    shared = {"kinds": {"a": {}, "s": {"keys_values": "shared"}}, "pattern": "a s s s"}
+    assert product({**sizes, **shared}, joined, place=2) == (64, 64, "columns")
+    assert [layer.shares for layer in model({**sizes, **shared}).layers[1:5]] == [None, 0, 0, 0]
+
+
+def test_blocks_of_one_half_have_one_norm_and_one_residual():
+    def block(**more):
+        return model({**BASE, "kinds": {"x": more, "y": {}}, "pattern": "x y"}).layers[1]
+
+    whole, mixing, feeding = block(), block(ffn="none"), block(mixer="none")
+    moved = [next(one for one in each.operations if one.name.startswith("norms")) for each in (whole, mixing, feeding)]
+    assert [one.forward for one in moved] == [22 * 64, 11 * 64, 11 * 64]
+    assert mixing.parameters + feeding.parameters == whole.parameters
+    assert mixing.kept + feeding.kept == whole.kept
+    assert (whole.halves, mixing.halves, feeding.halves) == (2, 1, 1)
+    assert block(parallel=True).halves == 1
+
+
+def test_tensor_ranks_exchange_once_per_half():
+    kinds = {"x": {"ffn": "none"}, "y": {}}
+    parallel = {"tensor": 2, "sequence": True}
+    found = load(scenario({**BASE, "kinds": kinds, "pattern": "x y"}, parallel=parallel))
+    one, both = (counted(found, place).forward for place in (1, 2))
+    assert [each.repeats for each in one] == [1, 1] and [each.repeats for each in both] == [2, 2]
+
+
+VARIANTS = {
+    "plain": {}, "gated": {"gate": "element"}, "heads gated": {"gate": "head"}, "sinks": {"sinks": True},
+    "narrow": {"value_size": 8}, "one": {"keys_values": "one"}, "layer norms": {"qk_norm": "layer"},
+    "window": {"window": 16}, "pieces": {"attention_chunk": 16}, "norms": {"norms": 4}, "parallel": {"parallel": True},
+    "latent": {"latent": {"query": 24, "key_value": 16, "nope": 8, "rope": 8, "value": 8}},
+    "mixing only": {"ffn": "none"}, "MLP only": {"mixer": "none"}, "relu2": {"mlp": "relu2"}, "geglu": {"mlp": "geglu"},
+    "experts": {"experts": EXPERTS}, "shared": {"experts": {**EXPERTS, "shared_ffn": 48, "shared_gate": True}},
+    "latent experts": {"experts": {**EXPERTS, "latent": 16}}, "beside": {"experts": EXPERTS, "beside": True},
+    "experts only": {"experts": EXPERTS, "mixer": "none"}, "vectors": {},
+}  # fmt: skip
+MODEL_WIDE = {"vectors": {"layer_vectors": 16}}
+
+
+@given(st.sampled_from(sorted(VARIANTS)), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.sampled_from([1, 2]))
+def test_ranks_do_the_work_of_a_layer_together(name, tensor, context, expert):
+    """FLOP, parameters and kept bytes of all ranks are those of a rank that holds the whole layer."""
+    kinds = {"x": VARIANTS[name], "y": {"ffn": 128, "mixer": "attention", "latent": "none"}}
+    values = {**BASE, **MODEL_WIDE.get(name, {}), "kinds": kinds, "pattern": "x y"}
+    whole = model(values).layers[1]
+    expert = expert if whole.routing else 1
+    sizes = {"tensor": tensor, "context": context, "expert": expert, "data": expert, "sequence": tensor > 1}
+    found = load(scenario(values, cluster={"gpu": "h100", "nodes": 4}, parallel=sizes))
+    alone, divided = counted(load(scenario(values)), 1), counted(found, 1)
+    for way in ("forward", "input", "weight"):
+        assert tensor * context * getattr(divided.times, way) == pytest.approx(getattr(alone.times, way))
+    experts, dense = divided.parameters
+    own = whole.parameters
+    assert (tensor * expert * experts, tensor * dense) == (own.expert, own.tensor + tensor * own.replicated)
+    twice = (tensor - 1) * whole.kept.received * 64  # all tensor ranks get the tokens of the experts they share
+    assert divided.kept * tensor * context == pytest.approx(alone.kept + twice, rel=1e-6)
+
+
+def test_counting_is_of_the_flop_of_a_layer():
+    alone = counted(load(scenario(BASE)), 1)
+    assert alone.times.forward == pytest.approx(64 * float(model(BASE).layers[1].flop))
+    assert Counting().memory == float("inf")
+
+
+@from_table
+def test_blocks_that_do_not_fit_are_refused(changed, said):
+    with pytest.raises(ModelRefusal) as error:
+        model({**BASE, **changed})
+    assert str(error.value) == said
+
+
+@from_table
+def test_mistakes_in_kinds_are_one_line_at_their_key(changed, said, tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text(yaml.safe_dump(scenario({**BASE, **changed})))
+    with pytest.raises(ScenarioError) as error:
+        load(path)
+    assert str(error.value).partition(": ")[2] == said
+
+
+def test_shared_keys_stay_in_the_stage_of_their_source():
+    kinds = {"a": {}, "s": {"keys_values": "shared"}}
+    values = scenario({**BASE, "kinds": kinds, "pattern": "a s"}, parallel={"pipeline": 2, "stages": [2, 2]})
+    assert simulate(values).summary["step_time_s"] > 0
+    values["model"]["pattern"] = "a s s s"
+    with pytest.raises(Refusal, match="block 2 has the keys and values of block 0, which is in another"):
+        simulate(values)
+
+
+def test_unequal_blocks_are_cut_by_what_they_cost():
+    kinds = {"small": {"ffn": 64}, "large": {"ffn": 2**16}}
+    values = {**BASE, "vocab": 16, "kinds": kinds, "pattern": "large small*3"}
+    fast = {"launch": 0}
+    found = simulate(scenario(values, parallel={"pipeline": 2}, efficiency=fast)).summary
+    even = simulate(scenario(values, parallel={"pipeline": 2, "stages": "even"}, efficiency=fast)).summary
+    assert found["step_time_s"] < even["step_time_s"]
