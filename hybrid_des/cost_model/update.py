@@ -178,7 +178,7 @@ def matrices_of(layer: Layer, how: Muon, held: Callable[[Gemm], int], *, tensor:
 
 def _apart(joined: int, core: Attention) -> list[int]:
     """The rows of queries, keys and values, and of a gate, in their joined product, as far as it has them."""
-    rows = []
+    rows: list[int] = []
     for size in (core.heads * core.key_size, core.kv_heads * core.key_size, core.kv_heads * core.value_size, joined):
         rows.append(min(size, joined - sum(rows)))
     return [each for each in rows if each]
