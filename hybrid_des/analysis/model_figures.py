@@ -30,7 +30,8 @@ def plain_number(value: Fraction) -> int | float:
 
 # What a model adds: FLOP, their share of the peak, throughput, communication and memory by part.
 #
-#     model FLOP       3 × the forward of all samples: the backward takes twice as many; no recomputation
+#     model FLOP       3 × the forward of all samples: the backward takes twice as many; no recomputation. Of frozen
+#                      weights there is no gradient, which takes as many as their forward
 #     hardware FLOP    the same, plus the part of the forward that `recompute` repeats
 #     MFU, HFU         model or hardware FLOP / (step time · GPUs · dense peak of the precision)
 #
@@ -93,7 +94,7 @@ def flop_of(run: Run) -> tuple[int, int]:
     """FLOP of a step of a model, and those that the hardware does, which `recompute` adds to."""
     assert run.scenario.model is not None
     done = _done_in(run.scenario)
-    flop = 3 * done.flop
+    flop = 3 * done.flop - done.skipped
     return flop, flop + int(done.recomputed * _repeated(run, run.scenario.model.network))
 
 
@@ -112,12 +113,16 @@ def peak_of(scenario: Scenario) -> float:
 
 
 class StepWork(NamedTuple):
-    """What a step does, on average: samples (with `data`, documents), tokens, and FLOP of the forward."""
+    """What a step does, on average: samples (with `data`, documents), tokens, and FLOP of the forward.
+
+    Of these FLOP, `recomputed` are repeated, and `skipped` are those of gradients that frozen weights do not have.
+    """
 
     samples: float
     tokens: float
     flop: int
     recomputed: int
+    skipped: int
 
 
 def _done_in(scenario: Scenario) -> StepWork:
@@ -127,12 +132,14 @@ def _done_in(scenario: Scenario) -> StepWork:
     again, packed = recomputed(model, scenario.recompute), packed_steps(scenario)
     if packed is None:
         samples = schedule.microbatches * schedule.microbatch_size * scenario.parallel.data
-        each = int(model.tokens * sum((one.flop for one in again), Fraction(0)))
-        return StepWork(samples, samples * model.tokens, samples * model.flop, samples * each)
+        each, less = (
+            int(model.tokens * sum((one.flop for one in some), Fraction(0))) for some in (again, model.skipped)
+        )
+        return StepWork(samples, samples * model.tokens, samples * model.flop, samples * each, samples * less)
     steps, all_of = len(packed.steps), [one for layer in model.layers for one in layer.operations]
     documents = Counter(length for step in packed.steps for length in step.lengths)
-    flop, repeated = (model.flop_of(some, documents) // steps for some in (all_of, again))
-    return StepWork(sum(len(step.lengths) for step in packed.steps) / steps, packed.tokens / steps, flop, repeated)
+    each = (model.flop_of(some, documents) // steps for some in (all_of, again, model.skipped))
+    return StepWork(sum(len(step.lengths) for step in packed.steps) / steps, packed.tokens / steps, *each)
 
 
 def recomputed(model: Model, recompute: str | tuple[str, ...]) -> list[Operation]:

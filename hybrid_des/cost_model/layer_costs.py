@@ -88,7 +88,8 @@ class LayerCosts:
         widest: the part of them that is gradients of activations.
         weight_gradients: the part of them that is 16-bit gradients of weights.
         message: bytes passed on to the next layer.
-        parameters: numbers held by the rank: those of experts, and others.
+        parameters: numbers of trained ones held by the rank: those of experts, and others.
+        frozen: the same of frozen ones.
     """
 
     operations: tuple[tuple[Operation, Times], ...]
@@ -103,12 +104,15 @@ class LayerCosts:
     weight_gradients: int
     message: int
     parameters: tuple[int, int]
+    frozen: tuple[int, int] = (0, 0)
 
 
 def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 0) -> LayerCosts:
     """The costs of a layer on each of the ranks that share it; `received` are bytes per token of the layer before."""
-    parts = tuple((operation, _times(operation, layer, basis, device)) for operation in layer.operations)
+    parts = tuple((operation, _trained(operation, layer, basis, device)) for operation in layer.operations)
     forward, backward = (tuple(_traffic(layer, basis, parts, received, which)) for which in (0, 1))
+    if layer.passed:
+        return _forward_only(layer, basis, parts, forward)
     if layer.batch_first:
         parts = (*parts, (COPIES, device.moving(_copied(forward), _copied(backward))))
     times = Times(*(sum(column) for column in zip(*(took for _, took in parts), strict=True)))
@@ -125,7 +129,7 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     divided = 1 if layer.place == "last" and _gathers_logits(basis) else basis.parallel.tensor
     widest = times_up(basis.tokens, layer.transient * logits / divided)
     inputs = -(-layer.output * basis.tokens // basis.regular)
-    parameters = _parameters(layer, basis)
+    parameters = _parameters(layer.parameters, basis)
     gradients = ELEMENT * (sum(parameters) + copied_parameters(layer, basis))
     repeated = kept if full else times_up(whole - counted, more)
     left = _last_product(forward, parts, device) if full and layer.batch_first else NOTHING_LEFT
@@ -144,7 +148,35 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
         weight_gradients=gradients,
         message=-(-layer.output * basis.tokens // basis.parallel.tensor),
         parameters=parameters,
+        frozen=_parameters(layer.frozen, basis),
     )
+
+
+def _forward_only(layer: Layer, basis: CostBasis, parts: Parts, forward: Sequence[Exchange]) -> LayerCosts:
+    """The costs of a layer before all that are trained: it keeps nothing."""
+    return LayerCosts(
+        operations=tuple(parts),
+        times=Times(sum(took.forward for _, took in parts)),
+        again=0.0,
+        forward=tuple(forward),
+        backward=(),
+        kept=0,
+        weight_share=Fraction(0),
+        transient=0,
+        widest=0,
+        weight_gradients=0,
+        message=-(-layer.output * basis.tokens // basis.parallel.tensor),
+        parameters=(0, 0),
+        frozen=_parameters(layer.frozen, basis),
+    )
+
+
+def _trained(operation: Operation, layer: Layer, basis: CostBasis, device: Device) -> Times:
+    """Seconds of an operation, without gradients that it does not have."""
+    took = _times(operation, layer, basis, device)
+    if layer.passed:
+        return Times(took.forward, 0.0 * took.forward, 0.0 * took.forward)
+    return took._replace(weight=0.0 * took.weight) if isinstance(operation, Gemm) and not operation.trained else took
 
 
 def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device) -> Times:
@@ -233,7 +265,7 @@ def _traffic(layer: Layer, basis: CostBasis, parts: Parts, received: int, backwa
     """The collectives of one pass over a layer."""
     if basis.alone:
         return
-    own = layer.parameters
+    own = layer.held
     if basis.parallel.tensor > 1 and own.tensor + own.tied + (own.expert if basis.parallel.of_expert > 1 else 0):
         beside = _weight_products(parts) if backward and basis.overlap.weight_gradients else []
         yield from _tensor_traffic(layer, basis, received, backward, beside)
@@ -248,7 +280,7 @@ def _weight_products(parts: Parts) -> list[float]:
     """Seconds of the weight gradients of products by columns, per half of a block, or of the logits."""
     halves = [0.0]
     for part, took in parts:
-        if isinstance(part, Gemm) and not part.expert:
+        if isinstance(part, Gemm) and not (part.expert or part.inner):
             if part.split == "columns":
                 halves[-1] += took.weight
             elif part.split == "rows":
@@ -294,7 +326,7 @@ def _copied(exchanges: Sequence[Exchange]) -> int:
 
 def _only_experts(layer: Layer, basis: CostBasis) -> bool:
     """Whether the last half of a block divides nothing over tensor ranks: whole experts, and no shared ones."""
-    products = [one for one in layer.operations if isinstance(one, Gemm) and one.split == "rows"]
+    products = [one for one in layer.operations if isinstance(one, Gemm) and one.split == "rows" and not one.inner]
     return basis.parallel.of_expert == 1 and bool(products) and products[-1].expert
 
 
@@ -378,7 +410,9 @@ def _last_product(forward: Sequence[Exchange], parts: Parts, device: Device) -> 
 
     PyTorch stops repeating when it has what the backward saved (torch/utils/checkpoint.py, early stop).
     """
-    product = next(took.forward for one, took in reversed(parts) if isinstance(one, Gemm) and one.split == "rows")
+    product = next(
+        took.forward for one, took in reversed(parts) if isinstance(one, Gemm) and one.split == "rows" and not one.inner
+    )
     sums = [one._replace(repeats=1) for one in forward if one.axis == "tensor" and one.does in SUMS]
     return SkippedWork(product + device.moving(_copied(sums), 0).forward, len(sums))
 
@@ -449,7 +483,7 @@ def _share(needed: Fraction, tokens: int, kept: int) -> Fraction:
 @lru_cache(maxsize=256)
 def _needed_per_token(layer: Layer, inner: int, regular: int) -> Fraction:
     needed = Fraction(0)
-    for gemm in (one for one in layer.operations if isinstance(one, Gemm)):
+    for gemm in (one for one in layer.operations if isinstance(one, Gemm) and one.trained):
         of_input, of_output = {"columns": (regular, inner), "rows": (inner, regular)}.get(
             gemm.split, (regular, regular)
         )
@@ -457,8 +491,8 @@ def _needed_per_token(layer: Layer, inner: int, regular: int) -> Fraction:
     return needed
 
 
-def _parameters(layer: Layer, basis: CostBasis) -> tuple[int, int]:
-    own = layer.parameters
+def _parameters(own: Parameters, basis: CostBasis) -> tuple[int, int]:
+    """Numbers that a rank holds of these: those of experts, and others."""
     dense = -(-(own.tensor + own.tied) // basis.parallel.tensor) + own.replicated
     return -(-own.expert // (basis.parallel.expert * basis.parallel.of_expert)), dense
 
@@ -491,4 +525,4 @@ def tensor_sizes(tensors: Sequence[Parameters], basis: CostBasis, *, tied: bool)
 def tied_parameters(layer: Layer, basis: CostBasis) -> int:
     """The parameters of the first layer that a rank needs for this layer; `LayerCosts.parameters` includes them."""
     own = layer.parameters
-    return _parameters(layer, basis)[1] - (-(-own.tensor // basis.parallel.tensor) + own.replicated)
+    return _parameters(own, basis)[1] - (-(-own.tensor // basis.parallel.tensor) + own.replicated)

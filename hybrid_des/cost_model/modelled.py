@@ -46,6 +46,7 @@ from hybrid_des.cost_model.layer_costs import (
 )
 from hybrid_des.cost_model.operation_times import ELEMENT, OPERANDS, Times
 from hybrid_des.cost_model.rank_costs import (
+    WEIGHTS,
     HostTimes,
     ModelStates,
     RankCosts,
@@ -363,7 +364,11 @@ class Costing:
         shared = ELEMENT * later if self._dense.gradients > 1 else 0  # whole until both gradients are added
         return StageCosts(
             states=self._states(
-                costs.parameters, copied_parameters(layer, self.basis), layer.tensors, later, self._matrices(layer)
+                (costs.parameters, costs.frozen),
+                copied_parameters(layer, self.basis),
+                layer.tensors,
+                later,
+                self._matrices(layer),
             ),
             forward=rounded(forward * PICOSECONDS_PER_SECOND) + waits[0],
             backward=rounded(backward * PICOSECONDS_PER_SECOND) + waits[1],
@@ -429,17 +434,18 @@ class Costing:
 
     def _states_of(
         self,
-        parameters: tuple[int, int],
+        held: tuple[tuple[int, int], tuple[int, int]],
         copied: int,
         tensors: Sequence[Parameters],
         later: int,
         matrices: tuple[Matrix, ...],
     ) -> ModelStates:
-        experts, dense = parameters
+        (experts, dense), (frozen_experts, frozen) = held
         dense -= max(0, later)
         copies = self._experts.parts(copied, self._gradient)
-        held = self._dense.parts(dense, self._gradient), self._experts.parts(experts, self._gradient), copies
-        weights, gradients = map(sum, zip(*held, strict=True))
+        parts = self._dense.parts(dense, self._gradient), self._experts.parts(experts, self._gradient), copies
+        weights, gradients = map(sum, zip(*parts, strict=True))
+        fixed = WEIGHTS * frozen // self._dense.weights + WEIGHTS * frozen_experts // self._experts.weights
         updated = dense / self._dense.optimizer + experts / self._experts.optimizer
         lighter = self._dense.state - self.basis.optimizer.state_bytes
         saved = lighter * sum(Fraction(one.elements, self._division(one.expert).optimizer) for one in matrices)
@@ -450,10 +456,12 @@ class Costing:
         return ModelStates(
             parameters=dense,
             experts=experts,
-            resident=resident + sum(copies) - away - int(saved),
-            weights=weights,
+            resident=resident + fixed + sum(copies) - away - int(saved),
+            weights=weights + fixed,
             gradients=gradients,
             optimizer=round(took * PICOSECONDS_PER_SECOND),
+            frozen=frozen,
+            frozen_experts=frozen_experts,
             tensors=tensor_sizes(tensors, self.basis, tied=later <= 0),
             matrices=matrices,
         )

@@ -142,6 +142,7 @@ class ModelStates(NamedTuple):
         resident: bytes of parameters, gradients and optimizer state, if the workload gives them.
         weights, gradients: bytes of `resident`; the rest is the optimizer's state.
         optimizer: picoseconds of the optimizer step.
+        frozen, frozen_experts: numbers of parameters without a gradient, outside and in experts.
         tensors: of a model: the parameters of each tensor, outside and in experts, in the order of the forward.
         matrices: those that the optimizer orthogonalises.
     """
@@ -152,8 +153,15 @@ class ModelStates(NamedTuple):
     weights: int = 0
     gradients: int = 0
     optimizer: int = 0
+    frozen: int = 0
+    frozen_experts: int = 0
     tensors: tuple[tuple[int, int], ...] = ()
     matrices: tuple[Matrix, ...] = ()
+
+    @property
+    def gathered(self) -> tuple[int, int]:
+        """Numbers of parameters, trained or not, outside and in experts."""
+        return self.parameters + self.frozen, self.experts + self.frozen_experts
 
 
 class HostTimes(NamedTuple):

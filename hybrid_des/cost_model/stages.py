@@ -115,8 +115,8 @@ def _gathered(layers: Sequence[StageCosts], *, whole: bool) -> int:
     The ends belong to the outermost module, which does not reshard after its forward
     (torch/distributed/fsdp/_fully_shard/_fsdp_state.py).
     """
-    sizes = sorted(one.states.parameters + one.states.experts for one in layers if not one.end)
-    ends = sum(one.states.parameters + one.states.experts for one in layers if one.end)
+    sizes = sorted(sum(one.states.gathered) for one in layers if not one.end)
+    ends = sum(sum(one.states.gathered) for one in layers if one.end)
     return WEIGHTS * (ends + sum(sizes if whole else sizes[-2:]))
 
 

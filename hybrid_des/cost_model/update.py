@@ -165,7 +165,7 @@ def matrices_of(layer: Layer, how: Muon, held: Callable[[Gemm], int], *, tensor:
         return []
     core = next((one for one in layer.operations if isinstance(one, Attention)), None)
     matrices: list[Matrix] = []
-    for gemm in (one for one in layer.operations if isinstance(one, Gemm)):
+    for gemm in (one for one in layer.operations if isinstance(one, Gemm) and one.trained):
         rows = [gemm.n]
         if gemm.name == JOINED and core is not None and not how.joined:
             rows = _apart(gemm.n, core)

@@ -168,7 +168,8 @@ class Fsdp:
             gathers = op.kind == "F" and stage in fresh if self.once else op.kind != "W"
             for number, layer in layers if op.kind == "F" else reversed(layers):
                 sizes, waits = (layer.states.parameters, layer.states.experts), layer.waits(op.kind)
-                needed = (sizes[0] + (0 if op.kind == "F" else layer.later), sizes[1])
+                whole = layer.states.gathered
+                needed = (whole[0] + (0 if op.kind == "F" else layer.later), whole[1])
                 passes.append(
                     LayerPass(
                         stage,

@@ -44,6 +44,9 @@ class Gemm:
         expert: whether the weights belong to experts; the busiest rank has `Layer.balance` times the rows.
         reads: elements of input read per token and product; None: rows·k. Less for convolutions: patches overlap.
         shares: whether its input is that of the product before, which is converted to few bits once.
+        keeps: whether its input is kept for the gradient of these weights alone.
+        trained: whether its weights have a gradient.
+        inner: of an adapter, which half of it: it is inside of a half of a block, whose sums are the product's beside.
     """
 
     name: str
@@ -55,6 +58,9 @@ class Gemm:
     expert: bool = False
     reads: int | None = None
     shares: bool = False
+    keeps: bool = True
+    trained: bool = True
+    inner: Literal["", "down", "up"] = ""
 
     @property
     def flop(self) -> Fraction:
@@ -219,9 +225,14 @@ class Kept:
     expert: int = 0
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """All fields."""
+        return astuple(self)
+
+    @property
     def total(self) -> int:
         """Sum of all fields."""
-        return sum(_sums(self, Kept()))
+        return sum(self.sizes)
 
     def __add__(self, other: Kept) -> Kept:
         return Kept(*_sums(self, other))
@@ -316,6 +327,8 @@ class Layer(Part):
         place: "block" for layers that stages are cut from; "first" and "last" stay with the first and the last block.
         halves: residual branches of a block, such as attention and MLP; tensor ranks sum the results of each.
         shares: number of an earlier block whose keys and values it uses, from 0; None: it has its own.
+        frozen: parameters without a gradient, beside `parameters`.
+        passed: whether nothing before it, and nothing in it, is trained, so that it has no backward.
     """
 
     name: str
@@ -328,6 +341,8 @@ class Layer(Part):
     predicts: bool = False
     halves: int = 2
     shares: int | None = None
+    frozen: Parameters = Parameters()
+    passed: bool = False
 
     @cached_property
     def _hash(self) -> int:
@@ -335,6 +350,11 @@ class Layer(Part):
 
     def __hash__(self) -> int:
         return self._hash  # what a layer costs is looked up often
+
+    @property
+    def held(self) -> Parameters:
+        """All parameters, trained and frozen."""
+        return self.parameters + self.frozen
 
     @property
     def is_block(self) -> bool:
@@ -356,8 +376,10 @@ class Layer(Part):
         chosen = [one for one in self.operations if not of_experts or getattr(one, "expert", False)]
         passes = sum(one.kernels for one in chosen if isinstance(one, Elementwise))
         products = sum(not isinstance(one, Elementwise | Attention) for one in chosen)
+        frozen = sum(isinstance(one, Gemm) and not one.trained for one in chosen)
         cores = sum(isinstance(one, Attention) for one in chosen)
-        return passes + products + cores, passes + 2 * products + 3 * cores
+        backward = passes + 2 * products - frozen + 3 * cores
+        return passes + products + cores, 0 if self.passed else backward
 
     @property
     def flop(self) -> Fraction:
@@ -379,13 +401,14 @@ def linear(
     bias: bool = False,
     rows: Fraction = Fraction(1),
     shares: bool = False,
+    keeps: bool = True,
 ) -> Part:
     """A product with weights and optionally a bias, whose input is counted elsewhere."""
     count = inputs * outputs
     own = [Parameters(tensor=count) if split in ("columns", "rows") else Parameters(replicated=count)]
     if bias:
         own.append(Parameters(tensor=outputs) if split == "columns" else Parameters(replicated=outputs))
-    return Part((Gemm(name, outputs, inputs, split, rows, shares=shares),)) + weights(*own)
+    return Part((Gemm(name, outputs, inputs, split, rows, shares=shares, keeps=keeps and not shares),)) + weights(*own)
 
 
 def norm(name: str, size: int, parameters: int) -> Part:
@@ -421,17 +444,24 @@ class Model:
     @cached_property
     def parameters(self) -> int:
         """Number of parameters."""
-        return sum(layer.parameters.total for layer in self.layers)
+        return sum(layer.held.total for layer in self.layers)
 
     @property
     def active(self) -> int:
         """Number of parameters that a token uses; fewer than all in a mixture of experts."""
-        return sum(layer.parameters.active for layer in self.layers)
+        return sum(layer.held.active for layer in self.layers)
 
     @property
     def flop(self) -> int:
         """FLOP of one sample's forward: 2 per multiply-add of a matrix product or convolution."""
         return int(self.tokens * sum(layer.flop for layer in self.layers))
+
+    @cached_property
+    def skipped(self) -> list[Operation]:
+        """Operations with a gradient less than a trained one's two; twice, if they have none."""
+        passed = [one for layer in self.layers if layer.passed for one in layer.operations] * 2
+        others = [one for layer in self.layers if not layer.passed for one in layer.operations]
+        return passed + [one for one in others if isinstance(one, Gemm) and not one.trained]
 
     def flop_of(self, operations: Iterable[Operation], documents: Mapping[int, int]) -> int:
         """FLOP of the forward of some operations on documents; `documents`: length → their number."""
@@ -453,7 +483,7 @@ class Model:
         operations = [operation for layer in set(self.unnamed) for operation in layer.operations]
         experts = {one.count for one in operations if isinstance(one, Gemm) and one.expert}
         heads = {size for one in operations if isinstance(one, Attention) for size in (one.heads, one.kv_heads)}
-        if tensor > 1 and not any(layer.parameters.tensor for layer in self.layers):
+        if tensor > 1 and not any(layer.held.tensor for layer in self.layers):
             raise Refusal("this model has nothing that tensor parallelism divides")
         if expert > 1 and not experts:
             raise Refusal("this model has no experts to divide")

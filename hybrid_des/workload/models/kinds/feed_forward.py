@@ -26,7 +26,7 @@ def second_half(options: Block) -> Part:
         part += mlp(options, experts.beside, "shared ")
     if experts.shared_gate:
         scaled = Elementwise("shared gating", 2 * ELEMENT * h, 3 * ELEMENT * h, "sequence")
-        part += linear("shared gate", h, 1, "sequence") + Part((scaled,))
+        part += linear("shared gate", h, 1, "sequence", keeps=False) + Part((scaled,))
     if options.beside and options.ffn:
         part += mlp(options, options.ffn)
     elif not experts.beside:
@@ -67,13 +67,14 @@ def routed(options: Block, experts: Experts) -> Part:
     sizes = (up * length, up, length * ffn, length) if options.bias else (up * length, length * ffn)
     own = weights(*(Parameters(expert=count * size, idle=(count - active) * size) for size in sizes))  # grouped
     kept = Kept(received=ELEMENT * active * length, expert=inner)
-    router = linear("router", h, count, "sequence", bias=experts.router_bias)
+    alone = not (experts.beside or (options.beside and options.ffn))  # with its input
+    router = linear("router", h, count, "sequence", bias=experts.router_bias, keeps=alone)
     again = Module("moe_act", ("experts' activation",), Kept(expert=ELEMENT * active * ffn))
     biases = Part((_biases_of_experts(active * length),) if options.bias else ())
     inside = Part(products, kept=kept, transient=inner, modules=(again,)) + biases + own
     if experts.latent is None:
         return router + inside
-    down = linear("latent down", h, length, "sequence")
+    down = linear("latent down", h, length, "sequence", keeps=False)
     back = linear("latent up", length, h, "sequence") + Part(kept=Kept(sequence=ELEMENT * length))
     return router + down + inside + back
 

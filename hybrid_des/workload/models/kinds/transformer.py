@@ -27,6 +27,7 @@ from pydantic import ValidationError
 from hybrid_des.options import Count, Flag, Natural, Section, choice, whole
 from hybrid_des.workload.models.block import Block
 from hybrid_des.workload.models.catalogue import merged
+from hybrid_des.workload.models.frozen import Adapters, Frozen, fine_tuned
 from hybrid_des.workload.models.kinds.checks import check_blocks, sources_of
 from hybrid_des.workload.models.kinds.feed_forward import second_half, up_width
 from hybrid_des.workload.models.kinds.pattern import Pattern, changes_to, order_of, without_none
@@ -85,6 +86,10 @@ class Transformer(Block):
     """Kinds of blocks by name: changes of the keys above, where none removes one."""
     pattern: Pattern | None = None
     """The order of kinds, such as (linear*3 full)*12; it repeats up to `layers`."""
+    frozen: Frozen | None = None
+    """Weights without gradients: all, or those of the embedding and of so many first blocks. Default: none."""
+    adapters: Adapters | None = None
+    """With `frozen`: low-rank adapters that are trained (LoRA), such as {rank: 16, on: [queries, values]}."""
 
 
 @kind(
@@ -101,7 +106,12 @@ def transformer(options: Transformer) -> Model:
         options, *of_blocks = [one.model_copy(update={"written": "megatron"}) for one in (options, *of_blocks)]
     predicts = [_prediction(options, of_blocks[-1])] * options.predictions
     ends = (*predicts, _logits(options))
-    return Model(options.sequence, (_embedding(options), *blocks(of_blocks), *ends), "sequence")
+    if options.adapters is not None and options.frozen is None:
+        raise ModelRefusal("adapters", "are beside frozen products; expected `frozen: all`, or a number of blocks")
+    if isinstance(options.frozen, int) and options.frozen > options.layers:
+        raise ModelRefusal("frozen", f"{options.frozen} of only {options.layers} layers")
+    model = Model(options.sequence, (_embedding(options), *blocks(of_blocks), *ends), "sequence")
+    return fine_tuned(model, options.frozen, options.adapters)
 
 
 def check_heads(hidden: int, heads: int) -> None:

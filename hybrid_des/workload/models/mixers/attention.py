@@ -52,7 +52,7 @@ def attention(block: Block) -> Part:
         + core(block, k, d, value)
         + gating(a * value, gate)
         + (weights(Parameters(tensor=a)) if block.sinks else Part())
-        + linear("attention output", a * value, h, "rows", bias=block.bias)
+        + linear("attention output", a * value, h, "rows", bias=block.bias, keeps=False)
     )
 
 

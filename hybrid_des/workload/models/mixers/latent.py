@@ -23,7 +23,9 @@ def latent(block: Block) -> Part:
         part += linear("queries down", h, q, "sequence") + norm("query norm", q, q)
         part += Part(kept=Kept(sequence=ELEMENT * q))
     part += linear("queries up" if q else "queries", q or h, a * key, "columns")
-    part += linear("keys and values down", h, kv + sizes.rope, "sequence") + norm("key and value norm", kv, kv)
+    part += linear("keys and values down", h, kv + sizes.rope, "sequence", keeps=False) + norm(
+        "key and value norm", kv, kv
+    )
     part += linear("keys and values up", kv, a * (sizes.nope + sizes.value), "columns")
     inputs = Kept(tensor=ELEMENT * a * (2 * key + sizes.value))
     part += Part(kept=Kept(sequence=ELEMENT * (kv + sizes.rope)) + inputs)
@@ -33,5 +35,9 @@ def latent(block: Block) -> Part:
     width = a * sizes.value
     gate = {"element": width, "head": a}.get(block.gate or "", 0)
     if gate:
-        part += linear("gate", h, gate, "columns") + Part(kept=Kept(tensor=ELEMENT * gate)) + gating(width, gate)
-    return part + core(block, a, key, sizes.value) + linear("attention output", width, h, "rows")
+        part += (
+            linear("gate", h, gate, "columns", keeps=False)
+            + Part(kept=Kept(tensor=ELEMENT * gate))
+            + gating(width, gate)
+        )
+    return part + core(block, a, key, sizes.value) + linear("attention output", width, h, "rows", keeps=False)
