@@ -138,8 +138,8 @@ def _done_in(scenario: Scenario) -> StepWork:
         return StepWork(samples, samples * model.tokens, samples * model.flop, samples * each, samples * less)
     steps, all_of = len(packed.steps), [one for layer in model.layers for one in layer.operations]
     documents = Counter(length for step in packed.steps for length in step.lengths)
-    each = (model.flop_of(some, documents) // steps for some in (all_of, again, model.skipped))
-    return StepWork(sum(len(step.lengths) for step in packed.steps) / steps, packed.tokens / steps, *each)
+    of_all = [model.flop_of(some, documents) // steps for some in (all_of, again, model.skipped)]
+    return StepWork(sum(len(step.lengths) for step in packed.steps) / steps, packed.tokens / steps, *of_all)
 
 
 def recomputed(model: Model, recompute: str | tuple[str, ...]) -> list[Operation]:

@@ -71,7 +71,7 @@ def fine_tuned(model: Model, frozen: str | int | None, adapters: Adapters | None
     layers, blocks = list[Layer](), 0
     for layer in model.layers:
         blocks += layer.place == "block"
-        if frozen == ALL or layer.place == "first" or blocks <= int(frozen):
+        if frozen == ALL or layer.place == "first" or (layer.place == "block" and blocks <= int(frozen)):
             layer = _without_gradients(layer, adapters)
         layers.append(layer)
     trains = [layer.parameters != Parameters(tied=layer.parameters.tied) for layer in layers]

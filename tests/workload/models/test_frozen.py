@@ -107,14 +107,14 @@ def test_fully_sharded_frozen_weights_are_gathered():
     assert tuned["bytes_gradients"] < 0.02 * whole["bytes_gradients"]
 
 
-@pytest.mark.parametrize("tensor", [1, 2, 4])
-def test_tensor_ranks_divide_adapters_beside_products(tensor):
-    one = summary({"frozen": "all", "adapters": ADAPTERS})
-    found = summary(
-        {"frozen": "all", "adapters": ADAPTERS}, parallel={"tensor": tensor, "sequence": tensor > 1}, batch=1
-    )
+@pytest.mark.parametrize("tensor", [2, 4])
+def test_tensor_ranks_divide_adapters(tensor):
+    model = {"frozen": "all", "adapters": ADAPTERS}
+    one = summary(model, batch=1)
+    found = summary(model, parallel={"tensor": tensor, "sequence": True}, batch=1)
     assert found["flop_per_step"] == one["flop_per_step"]
-    assert found["step_time_s"] < one["step_time_s"] * 1.05
+    assert tensor * found["memory_parts_bytes"]["optimizer"] == one["memory_parts_bytes"]["optimizer"]
+    assert found["communication_s"]["tensor"]["exposed"] > 0
 
 
 @pytest.mark.parametrize(
