@@ -83,22 +83,22 @@ def _without_gradients(layer: Layer, adapters: Adapters | None) -> Layer:
     """A layer whose own weights are frozen."""
     operations, added, dropped = list[Operation](), Parameters(), dict[str, Kept]()
     kept, source = layer.kept, ""
-    for one in layer.operations:
-        if isinstance(one, Kernel):
-            one = replace(one, weights=False)
-        if not isinstance(one, Gemm):
-            operations.append(one)
+    for operation in layer.operations:
+        if isinstance(operation, Kernel):
+            operation = replace(operation, weights=False)
+        if not isinstance(operation, Gemm):
+            operations.append(operation)
             continue
-        beside = list(_beside(one, adapters)) if adapters else []
-        operations += [replace(one, trained=False), *beside]
+        beside = list(_beside(operation, adapters)) if adapters else []
+        operations += [replace(operation, trained=False), *beside]
         if beside:
             added += Parameters(tensor=sum(thin.n * thin.k for thin in beside))
             kept += Kept(tensor=sum(ELEMENT * thin.n for thin in beside if thin.inner == "down"))
-            kept += dropped.pop(source, Kept()) if one.shares else Kept()
-        elif one.keeps:
-            dropped[one.name] = _input(one)
-            kept -= dropped[one.name]
-        source = source if one.shares else one.name
+            kept += dropped.pop(source, Kept()) if operation.shares else Kept()
+        elif operation.keeps:
+            dropped[operation.name] = _input(operation)
+            kept -= dropped[operation.name]
+        source = source if operation.shares else operation.name
     held = layer.parameters + layer.frozen
     return replace(
         layer,
