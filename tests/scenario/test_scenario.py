@@ -178,6 +178,7 @@ def test_the_schema_requires_only_keys_without_a_default(schema):
         "SystemNoise": ["period", "detour"],
         "Background": ["from", "to", "rate"],
         "Site": ["nodes"],
+        "Adapters": ["rank"],
     }
     pipeline = {"required": ["pipeline"], "properties": {"pipeline": {"minimum": 2}}}
     assert schema["else"] == {
