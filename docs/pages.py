@@ -28,6 +28,7 @@ MIRRORED = ("CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "scenarios/**/*.m
 LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<to>[^)#:\s]+)(?P<place>#[^)\s]*)?\)")
 REFERENCE = "scenarios/REFERENCE.md"
 SECTION_PAGES = "scenarios/reference/{}.md"
+OF_OVERVIEW = ("a-first-scenario", "contents")  # sections that the overview shows
 SECTION = re.compile(r"(?=^#{2,3} )", flags=re.MULTILINE)  # deeper ones stay with the section they are in
 HEADING = re.compile(r"^#+ (.+)$", flags=re.MULTILINE)
 SAME_PAGE = re.compile(r"\]\(#([^)\s]+)\)")
@@ -58,7 +59,7 @@ def sections() -> dict[str, str]:
     """The sections of the reference by their anchors, each as a page: its heading becomes the first one."""
     parts = SECTION.split((ROOT / REFERENCE).read_text(encoding="utf-8"))[1:]
     pages = {anchor(part): re.sub(rf"^#{{{depth(part) - 1}}}(?=#)", "", part, flags=re.MULTILINE) for part in parts}
-    return {name: text for name, text in pages.items() if name != "contents"}
+    return {name: text for name, text in pages.items() if name not in OF_OVERVIEW}
 
 
 def depth(section: str) -> int:
