@@ -1,6 +1,7 @@
 """The site of the documentation builds from the repository, without the network."""
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -38,6 +39,27 @@ def test_the_site_has_every_page_of_its_contents(site):
     assert len(named) > 8
     built = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
     assert {re.sub(r"README$", "index", name) + ".html" for name in named} <= built
+
+
+def test_every_notebook_is_a_page_with_its_pictures(site):
+    """Each of those with a picture shows it, and all can be downloaded."""
+    for notebook in sorted(ROOT.glob("notebooks/*.ipynb")):
+        page = (site / "notebooks" / f"{notebook.stem}.html").read_text()
+        shown = set(re.findall(rf'src="({notebook.stem}_files/[^"]+)"', page))
+        assert len(shown) == notebook.read_text().count('"image/png"'), notebook
+        assert all((site / "notebooks" / name).stat().st_size > 1000 for name in shown)
+        assert f'href="{notebook.name}"' in page
+        assert (site / "notebooks" / notebook.name).exists()
+
+
+def test_the_search_finds_a_key_in_its_section(site):
+    found = [page["location"] for page in json.loads((site / "search/search_index.json").read_text())["docs"]
+             if "max_activations" in page["text"]]  # fmt: skip
+    assert any(place.startswith("scenarios/reference/schedule.html") for place in found)
+
+
+def test_dark_pages_show_dark_pictures(site):
+    assert re.search(r'data-md-color-scheme="slate"\] [^{]*img \{ filter: invert', (site / "site.css").read_text())
 
 
 def test_pages_ask_nothing_of_the_network(site):
