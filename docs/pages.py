@@ -2,7 +2,7 @@
 
 Scenarios, reference and gallery appear where they are in the repository (`scenarios/REFERENCE.md`), so that the same
 links work in both. The help of the commands is a page, and so is each section of the reference and each notebook, with
-the outputs that it has. A link to a file that the site lacks becomes its name. A figure is a link to itself, at full size.
+the outputs that it has. A link to a file that the site lacks becomes its name. A figure is a link to its full size.
 """
 
 from __future__ import annotations
