@@ -29,6 +29,7 @@ MIRRORED = ("CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "scenarios/**/*.m
             "scenarios/**/*.yaml", "scenarios/**/*.csv", "notebooks/*.ipynb")  # fmt: skip
 LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<to>[^)#:\s]+)(?P<place>#[^)\s]*)?\)")
 REFERENCE = "scenarios/REFERENCE.md"
+GALLERY = "scenarios/README.md"
 SECTION_PAGES = "scenarios/reference/{}.md"
 OF_OVERVIEW = ("a-first-scenario", "contents")  # sections that the overview shows
 SECTION = re.compile(r"(?=^#{2,3} )", flags=re.MULTILINE)  # deeper ones stay with the section they are in
@@ -128,6 +129,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     uri = page.file.src_uri
     if uri == "CHANGELOG.md":
         page.meta["search"] = {"boost": 0.1}  # it names every key
+    if uri == GALLERY:
+        page.meta["hide"] = ["toc"]  # so that figures have their full width
     of_reference = uri == REFERENCE or posixpath.dirname(uri) == posixpath.dirname(SECTION_PAGES)
     of_notebook = posixpath.dirname(uri) == "notebooks"
     if page.file.generated_by and page.file.abs_src_path is None and not of_reference and not of_notebook:
