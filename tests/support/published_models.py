@@ -23,22 +23,23 @@ READ = [name for name, entry in MODELS.items() if "total" in entry]
 REFUSED = [name for name, entry in MODELS.items() if "refused" in entry]
 HEAD = """# Models from their config.json
 
-What `hybrid-des init --from config.json` makes of published models. Each is read from its own settings in the tests,
-which are in [published_models.yaml](../../tests/interchange/published_models.yaml); `tests/support/published_models.py`
-writes this page.
+This page lists published models that `hybrid-des init --from config.json` reads. The tests read each of them from its
+own settings, which are in [published_models.yaml](../../tests/interchange/published_models.yaml).
+`tests/support/published_models.py` writes this page.
 
-"Published" is the number of parameters of the class of transformers 5.24 that is named, made from the same settings,
-with the biases of routers, or what the source says. Prediction modules and vision towers are left out of it. "Off" is
-how far the simulator's count is from it; what it leaves out, mostly biases of queries, keys and values and further
-norms, `init` lists as "not understood". Active parameters are in billions, as the publisher rounds them, and as counted
-here: all, without the embedding, which multiplies nothing, and without the matrix of the logits too; publishers count
-in each of these ways.
+- *Published* is the number of parameters of the named class of transformers 5.24, built from the same settings, with
+  the biases of routers; or the number that the named source states. Prediction modules and vision towers are not
+  included.
+- *Difference* is the simulator's count relative to it. Parameters that it does not count are mostly biases of
+  queries, keys and values and additional norms; `init` lists them as "not understood".
+- *Active* parameters are in billions, as rounded by the publisher. They are counted here in three ways, all of which
+  publishers use: all parameters, without the embedding, and without the matrix of the logits too.
 
-| model | model_type | published | off | active, published | active, counted | class or source; source of active |
+| model | model_type | published | difference | active, published | active, counted | class or source; of active |
 |---|---|---|---|---|---|---|
 """
 REFUSALS = """
-These are refused, since their layers cannot be described yet, with the setting that makes them:
+These models are refused, because their layers cannot be described yet; the setting is the one that defines them:
 
 | model | model_type | setting |
 |---|---|---|

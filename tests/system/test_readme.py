@@ -109,10 +109,18 @@ def test_the_contents_of_the_reference_are_its_headings():
     ]
 
 
+def test_the_first_scenario_of_the_reference_is_one():
+    from hybrid_des import load
+
+    language, text = fences(REFERENCE)[0]
+    assert (language, load(yaml.safe_load(text)).batch) == ("yaml", 64)
+    assert len(text.splitlines()) <= 6
+
+
 def test_the_complete_file_of_the_reference_is_one(tmp_path):
     from hybrid_des import costs, load
 
-    language, text = fences(REFERENCE)[0]
+    ((language, text),) = (fence for fence in fences(REFERENCE) if fence[1].startswith("name: complete\n"))
     (tmp_path / "complete.yaml").write_text(text)
     scenario = load(tmp_path / "complete.yaml")
     assert (language, scenario.model is None, len(costs(scenario))) == ("yaml", False, 20)

@@ -5,6 +5,9 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from support.paths import ROOT
@@ -38,6 +41,61 @@ def test_the_site_has_every_page_of_its_contents(site):
     assert len(named) > 8
     built = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
     assert {re.sub(r"README$", "index", name) + ".html" for name in named} <= built
+
+
+def test_every_notebook_is_a_page_with_its_pictures(site):
+    """Each of those with a picture shows it, and all can be downloaded."""
+    for notebook in sorted(ROOT.glob("notebooks/*.ipynb")):
+        page = (site / "notebooks" / f"{notebook.stem}.html").read_text()
+        shown = set(re.findall(rf'src="({notebook.stem}_files/[^"]+)"', page))
+        assert len(shown) == notebook.read_text().count('"image/png"'), notebook
+        assert all((site / "notebooks" / name).stat().st_size > 1000 for name in shown)
+        assert f'href="{notebook.name}"' in page
+        assert (site / "notebooks" / notebook.name).exists()
+
+
+@pytest.fixture(scope="module")
+def tab(site, tmp_path_factory):
+    """A browser's tab, and the address of the site on this machine."""
+    support = pytest.importorskip("support.browser")
+    if support.BROWSER is None:
+        pytest.skip("needs Chromium")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=site))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with support.browser(tmp_path_factory.mktemp("profile")) as where:
+        tab = support.Tab(where)
+        yield tab, f"http://127.0.0.1:{server.server_port}"
+        tab.close()
+    server.shutdown()
+    server.server_close()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files, and logs nothing."""
+
+    def log_message(self, *_):
+        pass
+
+
+def test_the_search_finds_a_key_in_its_section(tab):
+    tab, address = tab
+    tab.send("Page.navigate", url=f"{address}/index.html?q=max_activations")
+    tab.until("document.querySelector('.md-search-result__link')")
+    first = tab.run("document.querySelector('.md-search-result__link').href")
+    assert first.startswith(f"{address}/scenarios/reference/schedule.html")
+    assert tab.wrong == []
+
+
+@pytest.mark.parametrize(("dark", "drawn"), [(False, "none"), (True, "invert(0.9) hue-rotate(180deg)")])
+def test_dark_pages_show_dark_pictures(tab, dark, drawn):
+    tab, address = tab
+    tab.screen(1400, 1000, dark=dark)
+    tab.send("Page.navigate", url=f"{address}/index.html")
+    tab.until("location.hostname && document.readyState === 'complete'")
+    tab.run("localStorage.clear()")  # what an earlier visit preferred
+    tab.send("Page.navigate", url=f"{address}/index.html?dark={dark}")
+    tab.until(f"location.search.endsWith('{dark}') && document.querySelector('.md-content img')?.complete")
+    assert tab.run("getComputedStyle(document.querySelector('.md-content img')).filter") == drawn
 
 
 def test_pages_ask_nothing_of_the_network(site):
