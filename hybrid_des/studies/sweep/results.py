@@ -135,7 +135,8 @@ def ties_text(ranked: Sequence[Row], ranking: Ranking, sweep: Sweep) -> str:
     if not tied:
         return ""
     count = "1 other case" if len(tied) == 1 else f"{len(tied)} other cases"
-    return f"a tie with {count}, up to {max(tied):.1%} apart: less than 4 of 5 such differences were off"
+    apart = f"up to {max(tied):.1%} apart, within the 80 % prediction interval"
+    return f"not certain that it is faster than {count}: {apart}"
 
 
 SHOWN: Mapping[str, Callable[[Row], str]] = {
