@@ -36,7 +36,7 @@ def test_bars_of_the_page_sum_to_the_difference(both):
     page = comparison_page(both)
     bars = re.search(r'<div class="changes">(.*?)</div></div>|<div class="changes">(.*)</span></div>', page)
     spans = [float(width) for width in re.findall(r"width:([\d.]+)%", bars[0])]
-    signs = [-1 if shade else 1 for shade in re.findall(r'class="track( less)?"', bars[0])]
+    signs = [-1 if hatched else 1 for hatched in re.findall(r'<i( class="hatched")? style', bars[0])]
     sizes = [sign * span for sign, span in zip(signs, spans, strict=True)]
     assert sum(sizes[:-1]) == pytest.approx(sizes[-1], abs=0.01 * len(sizes))
 

@@ -12,7 +12,7 @@ function unitOf(kind, most) {                          // in which the values of
   const known = SCALES[kind] ?? [[1, ""]];
   return known.find(([size]) => Math.abs(most) >= size) ?? known[known.length - 1];
 }
-const written = (value, [size, unit]) => `${Number((value / size).toPrecision(4))}${unit && " " + unit}`;
+const written = (value, [size, unit]) => `${Number((value / size).toPrecision(3))}${unit && " " + unit}`;
 const make = (name, facts, text) => {
   const made = document.createElementNS(NS, name);
   for (const [key, value] of Object.entries(facts)) made.setAttribute(key, value);
@@ -54,29 +54,38 @@ function mark(shape, x, y, colour, hollow, size = RADIUS) {
   for (const [key, value] of Object.entries({ fill: hollow ? "var(--paper)" : colour, stroke: colour, "stroke-width": 1.5 })) made.setAttribute(key, value);
   return made;
 }
-function axis(facts, values, room) {                   // places of values, and the ticks that have room
+function apart(named, scale) {                         // the ticks that have room beside the last one
+  let end = -Infinity;
+  return named.filter(([place, text]) => {
+    const half = (LETTER * text.length) / 2 + 4, fits = place * scale - half >= end;
+    if (fits) end = place * scale + half;
+    return fits;
+  });
+}
+function axis(facts, values, others, room) {                   // places of values, and the ticks that have room
   if (facts.names) {
     const every = Math.max(1, Math.ceil(facts.names.length * (LETTER * Math.min(14, Math.max(...facts.names.map((name) => name.length))) + 10) / room));
     const shown = facts.names.map((name, i) => [i, name.length > 14 ? `${name.slice(0, 13)}…` : name]).filter((_, i) => i % every === 0);
     return { low: -0.5, high: facts.names.length - 0.5, to: (v) => v, ticks: shown };
   }
-  const to = facts.log ? Math.log10 : (v) => v, places = values.map(to);
+  const to = facts.log ? Math.log10 : (v) => v, places = [...values, ...others].map(to);
   let low = Math.min(...places), high = Math.max(...places);
   if (facts.zero) low = Math.min(0, low);
   const space = 0.06 * (high - low || Math.abs(high) || 1);
   [low, high] = [facts.zero && low === 0 ? 0 : low - space, high + space];
   const unit = unitOf(facts.kind, Math.max(...values.map(Math.abs))), write = (v) => written(v, facts.log ? unitOf(facts.kind, v) : unit);
-  const most = Math.max(2, Math.floor(room / 70));
-  if (!facts.log) return { low, high, to, ticks: ticks(low / unit[0], high / unit[0], Math.min(most, 6)).map((v) => [v * unit[0], write(v * unit[0])]) };
-  const each = [...new Set(values)].sort((a, b) => a - b), every = Math.ceil(each.length / most);
-  return { low, high, to, ticks: each.filter((_, i) => i % every === 0).map((v) => [to(v), write(v)]) };
+  const most = Math.min(6, Math.max(2, Math.floor(room / 70)));
+  if (facts.texts) return { low, high, to, ticks: apart(facts.texts.map(([v, text]) => [to(v), text]), room / (high - low)) };
+  if (!facts.log) return { low, high, to, ticks: ticks(low / unit[0], high / unit[0], most).map((v) => [v * unit[0], write(v * unit[0])]) };
+  const each = [...new Set(values)].sort((a, b) => a - b);
+  return { low, high, to, ticks: apart(each.map((v) => [to(v), write(v)]), room / (high - low)) };
 }
 function draw(host, spec) {
   const width = Math.max(host.clientWidth, 240), height = spec.height ?? 220, left = 64, right = 14, top = 10, bottom = height - LINE;
   const points = spec.series.flatMap((series) => series.points), svg = make("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": spec.title ?? spec.y.label });
   host.textContent = "";
   if (!points.length) return;
-  const across = axis(spec.x, [...points.map(([x]) => x), ...(spec.marks ?? []).map((one) => one.at)], width - left - right), up = axis(spec.y, points.map(([, y]) => y), 70 * (bottom - top) / 36);
+  const across = axis(spec.x, points.map(([x]) => x), (spec.marks ?? []).map((one) => one.at), width - left - right), up = axis(spec.y, points.map(([, y]) => y), [], 70 * (bottom - top) / 36);
   const X = (v) => left + (across.to(v) - across.low) / (across.high - across.low) * (width - left - right);
   const Y = (v) => bottom - (up.to(v) - up.low) / (up.high - up.low) * (bottom - top);
   const raised = (place) => bottom - (place - up.low) / (up.high - up.low) * (bottom - top), placed = (place) => left + (place - across.low) / (across.high - across.low) * (width - left - right);
@@ -86,7 +95,7 @@ function draw(host, spec) {
   let row = 0;
   for (const one of spec.marks ?? []) {                // lines across, each with its name to the side that has room
     const x = X(one.at), before = x > (left + width) / 2;
-    svg.append(make("path", { d: `M${x} ${top}V${bottom}`, class: "limit" }), make("text", { x: x + (before ? -4 : 4), y: top + 10 + 14 * row++, "text-anchor": before ? "end" : "start" }, one.name));
+    svg.append(make("path", { d: `M${x} ${top}V${bottom}`, class: "limit" }), make("text", { x: x + (before ? -4 : 4), y: spec.low ? bottom - 6 - 14 * row++ : top + 10 + 14 * row++, "text-anchor": before ? "end" : "start" }, one.name));
   }
   spec.series.forEach((series, number) => {
     const colour = colourOf(series), drawn = series.points.map(([x, y]) => `${X(x)} ${Y(y)}`);

@@ -34,6 +34,15 @@ class Part(NamedTuple):
     said: str
 
 
+class Span(NamedTuple):
+    """A part of a line, in shares of it."""
+
+    begin: float
+    length: float
+    colour: str
+    hatched: bool = False
+
+
 class Change(NamedTuple):
     """A signed change beside others that sum to a whole: its name, size, colour, and what is said of it."""
 
@@ -106,6 +115,9 @@ def sorted_table(heads: Sequence[str], rows: Iterable[Sequence[Cell | str]], num
     )
 
 
+SMALLEST, LARGEST = 3.5, 6.0  # pixels of half a point
+
+
 LONG_CELL = 60  # letters from which a cell is wrapped
 
 
@@ -132,17 +144,24 @@ def chart_of(
     """A chart as study.js draws it.
 
     Args:
-        x: `label`, `kind` (seconds, bytes, share, number), `zero`, `log`; `names` where it has no numbers.
+        x: `label`, `kind` (seconds, bytes, share, number), `zero`, `log`; `names` where it has no numbers, `texts` of
+            its numbers where these are few.
         y: the same, but names.
         series: `name`, `colour`, `points` (x, y, what is said of it, its row, whether it is hollow), `line`.
-        more: `marks` (`at`, `name`), `height`.
+        more: `marks` (`at`, `name`), `low` if their names are at the bottom, `height`.
     """
     return {"x": dict(x), "y": dict(y), "series": [dict(one) for one in series], **more}
 
 
 def look(number: int) -> dict[str, Any]:
-    """Colour, shape and dashes of the points and lines of a series: each is told apart without the others."""
-    return {"colour": LINES[number % len(LINES)], "mark": number, "dash": DASHES[number // 2 % len(DASHES)]}
+    """Colour, shape, size and dashes of a series: each tells it from others, and what covers a point is smaller."""
+    size = max(SMALLEST, LARGEST - number / 2)
+    return {
+        "colour": LINES[number % len(LINES)],
+        "mark": number,
+        "dash": DASHES[number // 2 % len(DASHES)],
+        "size": size,
+    }
 
 
 def shares_bar(parts: Sequence[Part]) -> str:
@@ -152,23 +171,70 @@ def shares_bar(parts: Sequence[Part]) -> str:
         f'title="{html.escape(f"{one.name}: {one.said}")}"></i>'
         for one in parts
     )
-    names = (
-        f'<span><i style="background:{one.colour}"></i>{html.escape(f"{one.name} {one.said}")}</span>' for one in parts
+    return (
+        f'<div class="shares">{"".join(bars)}</div>{swatches({f"{one.name} {one.said}": one.colour for one in parts})}'
     )
-    return f'<div class="shares">{"".join(bars)}</div><div class="swatches">{"".join(names)}</div>'
 
 
 def changes_bars(changes: Sequence[Change], whole: Change) -> str:
     """Changes that sum to a whole, each a bar that begins where the last one ends; the whole is the last bar."""
     sums = list(accumulate((one.size for one in changes), initial=0.0))
-    low, high = min(sums), max(sums)
-    scale = 100 / ((high - low) or 1.0)
-    spans = [*pairwise(sums), (0.0, whole.size)]
-    rows = []
-    for one, (begin, end) in zip((*changes, whole), spans, strict=True):
-        name = f"<b>{html.escape(one.name)}</b>" if one is whole else html.escape(one.name)
-        place = f"left:{(min(begin, end) - low) * scale:.3f}%;width:{abs(end - begin) * scale:.3f}%"
-        shade = ' class="track less"' if one.size < 0 else ' class="track"'
-        bar = f'<i style="{place};background-color:{one.colour}"></i>'
-        rows.append(f"<span>{name}</span><div{shade}>{bar}</div><span>{html.escape(one.said)}</span>")
-    return f'<div class="changes">{"".join(rows)}</div>'
+    low, span = min(sums), (max(sums) - min(sums)) or 1.0
+    ends = [*pairwise(sums), (0.0, whole.size)]
+    rows = [
+        (one.name, [Span((min(pair) - low) / span, abs(pair[1] - pair[0]) / span, one.colour, one.size < 0)], one.said)
+        for one, pair in zip((*changes, whole), ends, strict=True)
+    ]
+    return spans_bars(rows, last_is_whole=True)
+
+
+def spans_bars(rows: Sequence[tuple[str, Sequence[Span], str]], *, last_is_whole: bool = False) -> str:
+    """Rows of a name, spans on one scale, and what is said of them."""
+    lines = []
+    for place, (name, spans, text) in enumerate(rows):
+        label = html.escape(name)
+        label = f"<b>{label}</b>" if last_is_whole and place == len(rows) - 1 else label
+        bars = "".join(map(_bar, spans))
+        lines.append(f'<span>{label}</span><div class="track">{bars}</div><span>{html.escape(text)}</span>')
+    return f'<div class="changes">{"".join(lines)}</div>'
+
+
+def _bar(span: Span) -> str:
+    hatched = ' class="hatched"' if span.hatched else ""
+    place = f"left:{100 * span.begin:.3f}%;width:{100 * span.length:.3f}%"
+    return f'<i{hatched} style="{place};background-color:{span.colour}"></i>'
+
+
+def strip(bands: Sequence[tuple[str, Sequence[float], Sequence[float]]]) -> str:
+    """A picture over time, as wide as there is room: in each bin a band from one share of the height to another."""
+    width = len(bands[0][1]) if bands else 1
+    paths = []
+    for colour, base, top in bands:
+        upper = " ".join(f"{place},{1 - share:.3f} {place + 1},{1 - share:.3f}" for place, share in enumerate(top))
+        lower = " ".join(
+            f"{place + 1},{1 - share:.3f} {place},{1 - share:.3f}" for place, share in reversed([*enumerate(base)])
+        )
+        paths.append(f'<polygon points="{upper} {lower}" fill="{colour}"/>')
+    return f'<svg class="strip" viewBox="0 0 {width} 1" preserveAspectRatio="none">{"".join(paths)}</svg>'
+
+
+def spans_strip(spans: Iterable[Span]) -> str:
+    """The same of spans as high as the picture."""
+    bars = "".join(
+        f'<rect x="{1000 * one.begin:.3f}" width="{1000 * one.length:.3f}" height="1" fill="{one.colour}"/>'
+        for one in spans
+    )
+    return f'<svg class="strip" viewBox="0 0 1000 1" preserveAspectRatio="none">{bars}</svg>'
+
+
+def strip_lanes(rows: Sequence[tuple[str, str]], begin: str, end: str) -> str:
+    """Pictures below each other, each with its name, on one time axis."""
+    lanes = "".join(f"<span>{html.escape(name)}</span>{picture}" for name, picture in rows)
+    ends = f'<span></span><div class="ends"><span>{html.escape(begin)}</span><span>{html.escape(end)}</span></div>'
+    return f'<div class="lanes">{lanes}{ends}</div>'
+
+
+def swatches(colours: Mapping[str, str]) -> str:
+    """What colours stand for."""
+    names = (f'<span><i style="background:{colour}"></i>{html.escape(name)}</span>' for name, colour in colours.items())
+    return f'<div class="swatches">{"".join(names)}</div>'

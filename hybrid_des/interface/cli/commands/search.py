@@ -53,7 +53,7 @@ MOST_VALUES = 12  # of a key in the list of what varies
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a scenario, limits of the search, and output options."""
     parser.add_argument("file", metavar="SCENARIO", help="a scenario, such as scenarios/search/13b_64.yaml")
-    add_common(parser, out="also write the page search.html, a table of all plans and the best plan's files there")
+    add_common(parser, out="also write search.html, a table of all plans and the best plan's files to this folder")
     parser.add_argument("--list", action="store_true", help="only count the plans and list what varies")
     parser.add_argument("--json", action="store_true", help="print only the outcome, as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no report of the best plan")
