@@ -30,8 +30,8 @@ def matched(this: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     one side only are kept. Columns `took_a`, `took_b`, `start_a`, `start_b` are picoseconds, missing if a side has no
     such row; `_merge` says which sides have it.
     """
-    one, two = (_keyed(rows) for rows in _with_whole_backwards(this, other))
-    return one.merge(two, how="outer", on=[*KEY, "repeat"], suffixes=("_a", "_b"), indicator=True)
+    first, second = (_keyed(rows) for rows in _with_whole_backwards(this, other))
+    return first.merge(second, how="outer", on=[*KEY, "repeat"], suffixes=("_a", "_b"), indicator=True)
 
 
 def _with_whole_backwards(*sides: pd.DataFrame) -> list[pd.DataFrame]:
@@ -43,10 +43,10 @@ def _with_whole_backwards(*sides: pd.DataFrame) -> list[pd.DataFrame]:
 def _whole(rows: pd.DataFrame) -> pd.DataFrame:
     """A timeline whose backward passes also take the time of their weight gradients; where those begin is lost."""
     weights = rows[(rows["lane"] == COMPUTE) & (rows["kind"] == WEIGHT)]
-    place = [name for name in KEY if name not in ("lane", "kind")]
-    took = (weights["end_ps"] - weights["start_ps"]).groupby([weights[name] for name in place], dropna=False).sum()
+    of_an_op = [name for name in KEY if name not in ("lane", "kind")]
+    took = (weights["end_ps"] - weights["start_ps"]).groupby([weights[name] for name in of_an_op], dropna=False).sum()
     rest = rows.drop(weights.index)
-    more = rest[place].merge(took.rename("more").reset_index(), how="left", on=place)["more"].fillna(0).to_numpy()
+    more = rest[of_an_op].merge(took.rename("more").reset_index(), how="left", on=of_an_op)["more"].fillna(0).to_numpy()
     backward = ((rest["lane"] == COMPUTE) & (rest["kind"] == BACKWARD)).to_numpy()
     return rest.assign(end_ps=rest["end_ps"] + (more * backward).astype("int64"))
 

@@ -173,11 +173,11 @@ def _ops(comparison: Comparison) -> str:
         text = f"<p>{OTHER_OPS[0].upper()}{html.escape(OTHER_OPS[1:])}; mean per GPU.</p>"
         return f"<h2>Ops</h2>{text}{sorted_table(['ops', 'in A', 'in B', 'change'], cells)}"
     whole, parts = comparison.to_mapping(), []
-    for name, place in (("ops", "rank"), ("links", "lane")):
+    for name, column in (("ops", "rank"), ("links", "lane")):
         if rows := whole[name]:
             kinds = ["kind"] if name == "ops" else []
             lines: list[Sequence[Cell | str]] = [
-                (*(str(row[key]) for key in (place, *kinds)), _signed_cell(row["change_s"]), str(row["rows"]))
+                (*(str(row[key]) for key in (column, *kinds)), _signed_cell(row["change_s"]), str(row["rows"]))
                 for row in rows
             ]
             what = "Ops" if name == "ops" else "Links"

@@ -115,7 +115,7 @@ function legend(host, charts) {
   host.textContent = "";
   for (const [name, [series, i]] of seen) {
     const item = document.createElement("span"), svg = make("svg", { width: 16, height: 12 });
-    svg.append(mark(series.mark ?? i, 8, 6, colourOf(series), series.hollow, series.size));
+    svg.append(mark(series.mark ?? i, 8, 6, colourOf(series), series.hollow));
     item.append(svg, name); host.append(item);
   }
 }

@@ -106,8 +106,8 @@ def sorted_table(heads: Sequence[str], rows: Iterable[Sequence[Cell | str]], num
     """A table that is sorted by a click on a head; `numbers` are those of the rows, if points open them."""
     head = "".join(f"<th><button>{html.escape(name)}</button></th>" for name in heads)
     lines = []
-    for place, row in enumerate(rows):
-        own = f' data-row="{numbers[place]}"' if numbers else ""
+    for line, row in enumerate(rows):
+        own = f' data-row="{numbers[line]}"' if numbers else ""
         lines.append(f"<tr{own}>{''.join(map(_cell, row))}</tr>")
     return (
         f'<div class="scroll"><table class="sorted"><thead><tr>{head}</tr></thead>'
@@ -191,9 +191,9 @@ def changes_bars(changes: Sequence[Change], whole: Change) -> str:
 def spans_bars(rows: Sequence[tuple[str, Sequence[Span], str]], *, last_is_whole: bool = False) -> str:
     """Rows of a name, spans on one scale, and what is said of them."""
     lines = []
-    for place, (name, spans, text) in enumerate(rows):
+    for row, (name, spans, text) in enumerate(rows):
         label = html.escape(name)
-        label = f"<b>{label}</b>" if last_is_whole and place == len(rows) - 1 else label
+        label = f"<b>{label}</b>" if last_is_whole and row == len(rows) - 1 else label
         bars = "".join(map(_bar, spans))
         lines.append(f'<span>{label}</span><div class="track">{bars}</div><span>{html.escape(text)}</span>')
     return f'<div class="changes">{"".join(lines)}</div>'
@@ -201,8 +201,8 @@ def spans_bars(rows: Sequence[tuple[str, Sequence[Span], str]], *, last_is_whole
 
 def _bar(span: Span) -> str:
     hatched = ' class="hatched"' if span.hatched else ""
-    place = f"left:{100 * span.begin:.3f}%;width:{100 * span.length:.3f}%"
-    return f'<i{hatched} style="{place};background-color:{span.colour}"></i>'
+    where = f"left:{100 * span.begin:.3f}%;width:{100 * span.length:.3f}%"
+    return f'<i{hatched} style="{where};background-color:{span.colour}"></i>'
 
 
 def strip(bands: Sequence[tuple[str, Sequence[float], Sequence[float]]]) -> str:

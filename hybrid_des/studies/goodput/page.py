@@ -35,7 +35,7 @@ COLOURS = {  # by causes of lost time, and phases of the history
     "rework": "#E69F00", "checkpoint": "#56B4E9", "detection": "#888888", "repair": "#CC79A7", "swap": "#F0E442",
     "restart": "#D55E00", "flap": "#7F6A3F", "slow": "#009E73", "jitter": "#88CCEE", "fewer_replicas": "#AA4499",
 }  # fmt: skip
-LEAST, NARROWEST = 0.00005, 0.0002  # of the time: a smaller share is not in the bar; a shorter stop is drawn this wide
+LEAST, NARROWEST = 0.00005, 0.0006  # of the time: a smaller share is not in the bar; a shorter stop is drawn this wide
 CLOSE = 0.1  # of the best interval between checkpoints: one that is as close is not advised against
 
 
@@ -63,7 +63,7 @@ def verdict_of(weeks: Goodput, intervals: pd.DataFrame | None) -> str:
     sentence = f"{bound}{facts['goodput']:.1%} of the time{sure} is useful training"
     known = {cause: seconds for cause, seconds in facts["lost_s"].items() if seconds}
     if known:
-        cause = max(known, key=lambda one: known[one])
+        cause = max(known, key=known.__getitem__)
         share = known[cause] / facts["horizon_s"]
         sentence += f"; the largest loss is {LOST[cause]}: {share:.1%}, {long_time(known[cause])}"
     return f"{sentence}.{_better_interval(facts, intervals)}"

@@ -100,7 +100,7 @@ class ExplainedJobs:
 
     def report(self, width: int = 100) -> str:
         """At most fifteen lines: who waits for whom, the jobs that wait the most first; what would help the most."""
-        ranked = sorted(self.jobs, key=lambda one: -one.waits_for_others)
+        ranked = sorted(self.jobs, key=lambda job: -job.waits_for_others)
         longest = max(len(one.run.job.name) for one in ranked[:MOST_JOBS])
         label = min(max(longest + 2, len(CHANGES) + 2), width // 3)
         lines = [self.neighbours.jobs.name, *self._changes(width, label)]

@@ -51,7 +51,7 @@ def fabric_page(neighbours: Neighbours) -> str:
 
 def _verdict(neighbours: Neighbours) -> str:
     """Who slows whom, where, and how much that is in the mean."""
-    worst = max(neighbours.runs, key=lambda one: one.slowdown)
+    worst = max(neighbours.runs, key=lambda run: run.slowdown)
     if worst.slowdown < 1 + LEAST:
         return "The jobs do not slow each other down."
     alone, together = (format_seconds(facts["step_time_s"]) for facts in worst.facts)
@@ -73,12 +73,12 @@ def _by_whom(neighbours: Neighbours, worst: JobRun) -> str:
 def _slowdowns(neighbours: Neighbours) -> str:
     """A bar for each job: its step alone, and what is added, on one scale of slowdowns."""
     most, colours, rows = max(one.slowdown for one in neighbours.runs), colours_of(neighbours), []
-    for one in neighbours.runs:
-        alone, together = (format_seconds(facts["step_time_s"]) for facts in one.facts)
-        colour = colours.get(one.job.name, EXTRA)
-        more = max(one.slowdown - 1, 0.0)
+    for job_run in neighbours.runs:
+        alone, together = (format_seconds(facts["step_time_s"]) for facts in job_run.facts)
+        colour = colours.get(job_run.job.name, EXTRA)
+        more = max(job_run.slowdown - 1, 0.0)
         spans = [Span(0.0, 1 / most, colour), Span(1 / most, more / most, colour, hatched=True)]
-        rows.append((one.job.name, spans, f"{alone} → {together} ({one.slowdown:.3f}×)"))
+        rows.append((job_run.job.name, spans, f"{alone} → {together} ({job_run.slowdown:.3f}×)"))
     return spans_bars(rows)
 
 
@@ -126,13 +126,13 @@ def _jobs_table(neighbours: Neighbours) -> str:
         "shares links with",
     ]
     rows: list[Sequence[Cell | str]] = []
-    for one in neighbours.runs:
-        facts: Mapping[str, Any] = neighbours.summary["jobs"][one.job.name]
+    for job_run in neighbours.runs:
+        facts: Mapping[str, Any] = neighbours.summary["jobs"][job_run.job.name]
         seconds = (Cell(format_seconds(facts[key]), facts[key]) for key in ("alone_step_time_s", "step_time_s"))
         rows.append(
-            [one.job.name, Cell(str(facts["gpus"]), facts["gpus"]), ranges(facts["nodes"]),
+            [job_run.job.name, Cell(str(facts["gpus"]), facts["gpus"]), ranges(facts["nodes"]),
              Cell(format_seconds(facts["start_s"]), facts["start_s"]), Cell(str(facts["steps"]), facts["steps"]),
-             *seconds, Cell(f"{one.slowdown:.3f}×", one.slowdown),
+             *seconds, Cell(f"{job_run.slowdown:.3f}×", job_run.slowdown),
              Cell(f"{facts['gpu_utilisation']:.1%}", facts["gpu_utilisation"]),
              ", ".join(facts["shares_links_with"]) or "nobody"]
         )  # fmt: skip

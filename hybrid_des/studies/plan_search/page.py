@@ -58,16 +58,15 @@ def _verdict(result: SearchResult) -> str:
     assert best is not None
     days = f" in {format_number(best.days)} days" if objective.days is not None else ""
     figure = f"{objective.axis.partition(' (')[0]} {objective.text(best.least)}{days}"
-    found = f"Plan {best.number} is the best found: {figure}, {format_bytes(best.held)} on the fullest GPU"
+    sentence = f"Plan {best.number} is the best found: {figure}, {format_bytes(best.held)} on the fullest GPU"
     if result.stopped:
         sure = f"the search was {result.stopped}, and at most {result.gap:.1%} could still be gained"
     else:
         sure = f"none of the {len(result.candidates)} plans can be better"
     if result.ties:
-        number = len(result.ties)
-        others = f"{number} other{'s' if number > 1 else ''}"
-        sure += f", but {others} lie within the 80 % prediction interval of its step: not certain which is fastest"
-    return f"{found}; {sure}."
+        others = "1 other lies" if len(result.ties) == 1 else f"{len(result.ties)} others lie"
+        sure += f", but {others} within the 80 % prediction interval around it: not certain which is best"
+    return f"{sentence}; {sure}."
 
 
 def _title(result: SearchResult) -> str:
@@ -79,20 +78,20 @@ def _frontier(result: SearchResult, shown: Sequence[Candidate]) -> dict[str, Any
     """Every plan as a point: simulated ones, those that none is better than in both, and bounds of the others."""
     objective, days = result.settings.objective, result.settings.objective.days is not None
     best, opened = _best_in_both(result), {one.number for one in shown}
-    unknown = sorted(with_values(result, EXCLUDED, UNKNOWN), key=lambda one: one.least)[:MOST_BOUNDS]
+    unknown = sorted(with_values(result, EXCLUDED, UNKNOWN), key=lambda plan: plan.least)[:MOST_BOUNDS]
     others = [one for one in with_values(result, SIMULATED) if one not in best]
 
-    def point(one: Candidate) -> list[Any]:
-        at = one.days if days else one.held
-        text = f"plan {one.number}: {objective.text(one.least)}, {format_bytes(one.held)}"
-        return [at, objective.value(one.least), text, one.number if one.number in opened else None]
+    def point(plan: Candidate) -> list[Any]:
+        at = plan.days if days else plan.held
+        text = f"plan {plan.number}: {objective.text(plan.least)}, {format_bytes(plan.held)}"
+        return [at, objective.value(plan.least), text, plan.number if plan.number in opened else None]
 
     series: list[dict[str, Any]] = [
         {"name": "not simulated: at least", "colour": GREY, "mark": 5, "hollow": True, "size": 2.5,
          "points": [point(one) for one in unknown]},
         {"name": "simulated", "colour": LINES[0], "mark": 0, "points": [point(one) for one in others]},
         {"name": "simulated, none better in both", "colour": LINES[1], "mark": 3, "line": True, "size": 5.5,
-         "points": [point(one) for one in sorted(best, key=lambda one: one.days if days else one.held)]},
+         "points": [point(one) for one in sorted(best, key=lambda plan: plan.days if days else plan.held)]},
     ]  # fmt: skip
     limits = {result.settings.allowed(kind.gpu) for kind in result.settings.written.cluster.kinds}
     marks = [] if days else [{"at": float(limit), "name": "usable memory"} for limit in sorted(limits)]
@@ -109,13 +108,13 @@ def _table(result: SearchResult, shown: Sequence[Candidate]) -> str:
     rows = [
         [Cell(str(one.number), one.number), Cell(objective.text(one.least), objective.value(one.least)),
          *([Cell(format_number(one.days), one.days)] if days else []), Cell(format_bytes(one.held), one.held),
-         *(_value(one.case.get(path)) for path in paths)]
+         *(_swept_value(one.case.get(path)) for path in paths)]
         for one in shown
     ]  # fmt: skip
     return sorted_table(heads, rows, [one.number for one in shown])
 
 
-def _value(value: Any) -> Cell | str:
+def _swept_value(value: Any) -> Cell | str:
     value = plain(value)
     if value is None:
         return ""
@@ -126,7 +125,8 @@ def _value(value: Any) -> Cell | str:
 def plan_html(result: SearchResult, plan: Candidate) -> str:
     """A plan: its figures, what it changes in the file, the flags to copy, and its scenario file."""
     objective, scenario = result.settings.objective, result.scenario(plan)
-    facts = f"{objective.text(plan.least)}, {format_bytes(plan.held)} of the fullest GPU"
+    days = f" in {format_number(plan.days)} days" if objective.days is not None else ""
+    facts = f"{objective.text(plan.least)}{days}, {format_bytes(plan.held)} on the fullest GPU"
     changed = "; ".join(changes_of(result.settings.written, scenario, plan)) or "nothing: it is the plan of the file"
     parts = [
         f"<h3>Plan {plan.number}: {html.escape(facts)}</h3><p>Changes {html.escape(changed)}</p>",

@@ -158,9 +158,9 @@ def _axes(ordered: Sequence[Row], sweep: Sweep) -> Axes:
 
 def _caption(axes: Axes) -> str:
     """What the pictures have in common."""
-    lines = f"; a line per {', '.join(map(label, axes.hue))}" if axes.hue else ""
+    lines = f"; a line per {' and '.join(map(one_line, axes.hue))}" if axes.hue else ""
     fixed = ", ".join(f"{one_line(path)} {value_text(value)}" for path, value in axes.where.items())
-    return f"Against {label(axes.x)}{lines}{f'; with {fixed}' if fixed else ''}"
+    return f"Against {one_line(axes.x)}{lines}{f'; with {fixed}' if fixed else ''}"
 
 
 def _charts(rows: Sequence[Row], figures: Sequence[Figure], axes: Axes) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def _charts(rows: Sequence[Row], figures: Sequence[Figure], axes: Axes) -> dict[
     names = [*dict.fromkeys(value_text(cells[axes.x]) for _, _, cells in drawn)]
     texts = sorted({(quantity(cells[axes.x]), value_text(cells[axes.x])) for _, _, cells in drawn} if numeric else ())
     charts: dict[str, Any] = {}
-    for place, figure in enumerate(figures):
+    for chart_number, figure in enumerate(figures):
         lines: dict[str, list[list[Any]]] = {}
         for case, row, cells in drawn:
             at = quantity(cells[axes.x]) if numeric else names.index(value_text(cells[axes.x]))
@@ -190,13 +190,13 @@ def _charts(rows: Sequence[Row], figures: Sequence[Figure], axes: Axes) -> dict[
             ends = sorted({point[0] for points in lines.values() for point in points})
             log = numeric and len(ends) > 2 and ends[0] > 0 and ends[-1] > 4 * ends[0]
             x = {"label": label(axes.x), "log": log} | ({"texts": texts} if numeric else {"names": names})
-            charts[str(place)] = chart_of(x, {"label": figure.head, "kind": figure.kind, "zero": True}, series)
+            charts[str(chart_number)] = chart_of(x, {"label": figure.head, "kind": figure.kind, "zero": True}, series)
     return charts
 
 
 def _key(value: Any) -> Any:
-    found = quantity(value)
-    return found if isinstance(found, float) else value_text(value)
+    amount = quantity(value)
+    return amount if isinstance(amount, float) else value_text(value)
 
 
 def _table(ordered: Sequence[Row], rows: Sequence[Row], figures: Sequence[Figure], sweep: Sweep) -> str:
@@ -222,5 +222,5 @@ def _table(ordered: Sequence[Row], rows: Sequence[Row], figures: Sequence[Figure
 
 
 def _swept(row: Row, path: str) -> Cell:
-    found = quantity(row.get(path))
-    return Cell(value_shown(row, path), found if isinstance(found, float) else None)
+    amount = quantity(row.get(path))
+    return Cell(value_shown(row, path), amount if isinstance(amount, float) else None)

@@ -16,7 +16,7 @@ def weeks():
     return goodput(load(SCENARIOS / "goodput" / "gpus_1024.yaml", FEW))
 
 
-def test_the_page_begins_with_what_is_useful_and_what_is_lost(weeks):
+def test_the_page_begins_with_useful_time_and_largest_loss(weeks):
     facts = weeks.summary
     lost = {cause: seconds for cause, seconds in facts["lost_s"].items() if seconds}
     said = verdict_of(weeks, None)

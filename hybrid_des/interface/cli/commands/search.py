@@ -230,7 +230,7 @@ def _as_good(result: SearchResult) -> str:
     more = result.ties[-1].least / result.best.least - 1
     listed = f"1 to {places[-1]}" if len(places) == places[-1] - 1 else ", ".join(map(str, [1, *places]))
     apart = f"up to {more:.1%} apart, within the 80 % prediction interval"
-    return f"not certain which of plans {listed} is fastest: {apart}"
+    return f"not certain which of plans {listed} is best: {apart}"
 
 
 def _launch(written: Scenario, best: Scenario) -> str:
