@@ -242,9 +242,9 @@ class Comparison:
     def tables(self) -> dict[str, pd.DataFrame]:
         """The lists of `to_mapping` as DataFrames by its keys, and `pairs`, the matched rows of both timelines.
 
-        `settings` are those that differ, `times` and `classes` what GPUs do, by share of the step and by op; `causes` is
-        busy and idle time by cause, mean per rank; `ranks`, `ops` and `links` are changes of durations; `effects` (empty
-        if a side is a folder) is each changed class alone, in A and in B.
+        `settings` are those that differ, `times` and `classes` what GPUs do, by share of the step and by op; `causes`
+        is busy and idle time by cause, mean per rank; `ranks`, `ops` and `links` are changes of durations; `effects`
+        (empty if a side is a folder) is each changed class alone, in A and in B.
         """
         import pandas as pd
 
