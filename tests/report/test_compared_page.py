@@ -73,7 +73,7 @@ def test_a_page_begins_with_three_lines_and_one_title(both):
 def test_lines_say_what_changed_and_why():
     lines = three_lines(compare(A100, overrides={"schedule.kind": "zb-h1"}))
     assert lines["What changed"] == "schedule.kind 1f1b → zb-h1"
-    assert lines["By how much"] == "1.435 s → 1.194 s: the step is 240.9 ms (16.8%) shorter"
+    assert lines["By how much"] == "1.435 s → 1.194 s: the step is 240.9 ms (16.8 %) shorter"
     assert lines["Why"] == "Per GPU: pipeline bubble -240.2 ms, pipeline messages -506.7 µs."
 
 

@@ -32,7 +32,7 @@ from hybrid_des.report.page.study_page import (
 )
 from hybrid_des.report.page.traced_pages import traced_reasons
 from hybrid_des.report.palette import ACTIVITIES, CAUSES
-from hybrid_des.units import format_bytes, format_seconds
+from hybrid_des.units import format_bytes, format_seconds, format_share
 
 ROUNDING, LEAST_SHARE = 1e-9, 0.0005  # of a time: a smaller change is none; a smaller share has no figures
 MOST_CHANGED, MOST_REASONS = 8, 3  # settings that differ; kinds of time in the sentence of the page
@@ -73,7 +73,7 @@ def three_lines(comparison: Comparison) -> dict[str, str]:
     if not comparison.change:
         return {"What changed": changed or "nothing", "By how much": f"not at all: both steps take {before}", "Why": ""}
     direction = "longer" if comparison.change > 0 else "shorter"
-    change = f"{format_seconds(abs(comparison.change))} ({abs(comparison.regression):.1%})"
+    change = f"{format_seconds(abs(comparison.change))} ({format_share(abs(comparison.regression))})"
     by = f"{before} → {after}: the step is {change} {direction}"
     sure = comparison.difference.text(comparison.regression) if comparison.difference is not None else ""
     return {
@@ -130,7 +130,7 @@ def time_bars(comparison: Comparison) -> str:
 def _of_step(comparison: Comparison, change: float) -> str:
     """A change in seconds and, if it is large enough, as a share of A's step."""
     share = change / comparison.a.summary["step_time_s"]
-    return f"{signed(change)} ({share:+.1%})" if abs(share) >= LEAST_SHARE else signed(change)
+    return f"{signed(change)} ({100 * share:+.1f} %)" if abs(share) >= LEAST_SHARE else signed(change)
 
 
 def _figures(comparison: Comparison) -> Iterator[tuple[Cell | str, ...]]:
@@ -142,16 +142,12 @@ def _figures(comparison: Comparison) -> Iterator[tuple[Cell | str, ...]]:
             yield label, *(Cell(write(value), value) for value in numbers)
 
 
-def _share(value: float) -> str:
-    return f"{value:.1%}"
-
-
 FIGURES: Sequence[tuple[str, str, Any]] = (
     ("step", "step_time_s", format_seconds),
-    ("efficiency", "efficiency", _share),
-    ("MFU", "mfu", _share),
+    ("efficiency", "efficiency", format_share),
+    ("MFU", "mfu", format_share),
     ("tokens per second", "tokens_per_s", lambda value: f"{value:,.0f}"),
-    ("exposed communication", "exposed_communication_ratio", _share),
+    ("exposed communication", "exposed_communication_ratio", format_share),
     ("fullest GPU", "peak_memory_bytes", lambda value: format_bytes(round(value))),
     ("messages", "messages", lambda value: f"{value:,.0f}"),
 )

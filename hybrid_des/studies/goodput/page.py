@@ -26,6 +26,7 @@ from hybrid_des.studies.goodput.failures import faults_of
 from hybrid_des.studies.goodput.goodput import Goodput
 from hybrid_des.studies.goodput.ledger import LOST, unknown_causes
 from hybrid_des.studies.goodput.report import long_time
+from hybrid_des.units import format_share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,15 +59,19 @@ def verdict_of(weeks: Goodput, intervals: pd.DataFrame | None) -> str:
     """How much of the time is useful, what most of the rest is lost to, and whether another interval is better."""
     facts = weeks.summary
     low_high = facts["goodput_ci95"]
-    sure = f" (95 % confidence interval {low_high[0]:.2%} to {low_high[1]:.2%})" if low_high else ""
+    sure = f" (95 % confidence interval {_percent(low_high[0])} to {_percent(low_high[1])})" if low_high else ""
     bound = "At most " if facts["unknown"] else ""
-    sentence = f"{bound}{facts['goodput']:.1%} of the time{sure} is useful training"
+    sentence = f"{bound}{format_share(facts['goodput'])} of the time{sure} is useful training"
     known = {cause: seconds for cause, seconds in facts["lost_s"].items() if seconds}
     if known:
         cause = max(known, key=known.__getitem__)
         share = known[cause] / facts["horizon_s"]
-        sentence += f"; the largest loss is {LOST[cause]}: {share:.1%}, {long_time(known[cause])}"
+        sentence += f"; the largest loss is {LOST[cause]}: {format_share(share)}, {long_time(known[cause])}"
     return f"{sentence}.{_better_interval(facts, intervals)}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"
 
 
 def _better_interval(facts: Mapping[str, Any], intervals: pd.DataFrame | None) -> str:
@@ -76,18 +81,18 @@ def _better_interval(facts: Mapping[str, Any], intervals: pd.DataFrame | None) -
     gives = ""
     if intervals is not None:
         row = intervals.loc[(intervals["interval_s"] - best["exact"]).abs().idxmin()]
-        gives = f", which gives {row['goodput']:.1%}"
+        gives = f", which gives {format_share(row['goodput'])}"
     return f" The best interval between checkpoints is {long_time(best['exact'])}, not {long_time(every)}{gives}."
 
 
 def _parts(facts: Mapping[str, Any]) -> Iterator[Part]:
     """The parts of the wall time, which sum to it."""
     whole = facts["horizon_s"]
-    yield Part("useful steps", facts["useful_s"] / whole, USEFUL, f"{facts['useful_s'] / whole:.2%}")
+    yield Part("useful steps", facts["useful_s"] / whole, USEFUL, _percent(facts["useful_s"] / whole))
     lost = {cause: seconds for cause, seconds in facts["lost_s"].items() if seconds}
     for cause, seconds in sorted(lost.items(), key=lambda item: -item[1]):
         if seconds > LEAST * whole:
-            yield Part(LOST[cause], seconds / whole, COLOURS[cause], f"{seconds / whole:.2%}")
+            yield Part(LOST[cause], seconds / whole, COLOURS[cause], _percent(seconds / whole))
 
 
 def _unknown(weeks: Goodput) -> str:
@@ -105,7 +110,7 @@ def _history(weeks: Goodput) -> str:
         shown[str(row["phase"])] = colour
         share = (row["end_s"] - row["start_s"]) / whole
         spans.append(Span(row["start_s"] / whole, max(share, NARROWEST), colour))
-    title = f"The first replication over time: goodput {weeks.replications.goodput[0]:.1%}"
+    title = f"The first replication over time: goodput {format_share(weeks.replications.goodput[0])}"
     lane = strip_lanes([("replication 0", spans_strip(spans))], "0", long_time(whole))
     return f"<h2>{title}</h2>{swatches(shown)}{lane}"
 
@@ -130,8 +135,10 @@ def _curve(
     """Goodput against a column, with the interval of each point in its words."""
     points = []
     for row in table.sort_values(column).to_dict("records"):
-        sure = f" ({row['low']:.2%} to {row['high']:.2%})" if row["low"] == row["low"] and row["low"] else ""
-        points.append([row[column], row["goodput"], f"{text(row[column])}: {row['goodput']:.2%}{sure}"])
+        sure = (
+            f" ({_percent(row['low'])} to {_percent(row['high'])})" if row["low"] == row["low"] and row["low"] else ""
+        )
+        points.append([row[column], row["goodput"], f"{text(row[column])}: {_percent(row['goodput'])}{sure}"])
     names: dict[float, list[str]] = {}
     for name, at in marks.items():
         if at:
@@ -149,7 +156,7 @@ def _tables(weeks: Goodput) -> str:
         for name, count in sorted(facts["failures_by_class"].items(), key=lambda item: -item[1])
     ]
     each = [
-        [Cell(str(row["replication"]), row["replication"]), Cell(f"{row['goodput']:.2%}", row["goodput"]),
+        [Cell(str(row["replication"]), row["replication"]), Cell(_percent(row['goodput']), row["goodput"]),
          Cell(f"{row['failures']:,}", row["failures"]), Cell(f"{row['stops']:,}", row["stops"]),
          Cell(long_time(row["rework_s"]), row["rework_s"])]
         for row in weeks.replications.to_dict("records")

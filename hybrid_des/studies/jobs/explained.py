@@ -27,7 +27,7 @@ from hybrid_des.studies.jobs.neighbours import (
     together,
 )
 from hybrid_des.studies.jobs.variants import Build, SimulatedVariant, asked, proposed, steps_of, why_none
-from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds, format_share
 
 SHOWN = 0.0005  # of the step; smaller parts have no figures
 
@@ -118,7 +118,7 @@ class ExplainedJobs:
         head = f"step {format_seconds(step)}, alone {format_seconds(alone)}"
         if not share:
             return f"{head}: {NOT_OTHERS}"
-        return f"{head}: {share:.1%} of the step waits for messages of {' and '.join(behind) or 'others'}"
+        return f"{head}: {format_share(share)} of the step waits for messages of {' and '.join(behind) or 'others'}"
 
     def _behind(self, explained_job: ExplainedJob) -> list[str]:
         """The jobs whose messages are before those of a job, those that it waits for the longest first."""

@@ -26,7 +26,7 @@ from hybrid_des.simulation.outcome import Run
 from hybrid_des.studies.jobs.fabric_use import bins_of, colours_of, drawn_links, use_of
 from hybrid_des.studies.jobs.neighbours import JobRun, Neighbours
 from hybrid_des.studies.jobs.report import alarms_of, ranges, remedy_lines, render
-from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_seconds
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_seconds, format_share
 
 MOST_WAITS = 500  # rows of the table
 LEAST = 0.0005  # of a step: a smaller slowdown is none
@@ -133,7 +133,7 @@ def _jobs_table(neighbours: Neighbours) -> str:
             [job_run.job.name, Cell(str(facts["gpus"]), facts["gpus"]), ranges(facts["nodes"]),
              Cell(format_seconds(facts["start_s"]), facts["start_s"]), Cell(str(facts["steps"]), facts["steps"]),
              *seconds, Cell(f"{job_run.slowdown:.3f}×", job_run.slowdown),
-             Cell(f"{facts['gpu_utilisation']:.1%}", facts["gpu_utilisation"]),
+             Cell(format_share(facts['gpu_utilisation']), facts["gpu_utilisation"]),
              ", ".join(facts["shares_links_with"]) or "nobody"]
         )  # fmt: skip
     pages = (
@@ -144,7 +144,7 @@ def _jobs_table(neighbours: Neighbours) -> str:
 
 def _links_table(neighbours: Neighbours) -> str:
     rows = [
-        [row["link"], row["job"], Cell(f"{row['busy_ratio']:.1%}", row["busy_ratio"]),
+        [row["link"], row["job"], Cell(format_share(row['busy_ratio']), row["busy_ratio"]),
          Cell(format_bytes(row["bytes"]), row["bytes"])]
         for row in neighbours.links.sort_values("busy_ratio", ascending=False, kind="stable").head(MOST_WAITS)
         .to_dict("records")

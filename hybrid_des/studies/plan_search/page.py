@@ -20,7 +20,7 @@ from hybrid_des.studies.plan_search.outcome import SearchResult
 from hybrid_des.studies.plan_search.scenario_files import scenario_file, with_values
 from hybrid_des.studies.plan_search.space import values_of
 from hybrid_des.studies.sweep.axes import plain
-from hybrid_des.units import format_bytes, format_number
+from hybrid_des.units import format_bytes, format_number, format_share
 
 MOST_PLANS, MOST_BOUNDS = 300, 1000  # plans that can be opened; plans that were not simulated, in the chart
 GREY = "#8A8A8A"
@@ -60,7 +60,7 @@ def _verdict(result: SearchResult) -> str:
     figure = f"{objective.axis.partition(' (')[0]} {objective.text(best.least)}{days}"
     sentence = f"Plan {best.number} is the best found: {figure}, {format_bytes(best.held)} on the fullest GPU"
     if result.stopped:
-        sure = f"the search was {result.stopped}, and at most {result.gap:.1%} could still be gained"
+        sure = f"the search was {result.stopped}, and at most {format_share(result.gap)} could still be gained"
     else:
         sure = f"none of the {len(result.candidates)} plans can be better"
     if result.ties:

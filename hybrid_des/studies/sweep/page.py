@@ -28,7 +28,7 @@ from hybrid_des.studies.sweep.results import (
     value_text,
 )
 from hybrid_des.studies.sweep.rows import Row, columns
-from hybrid_des.units import format_bytes, format_seconds
+from hybrid_des.units import format_bytes, format_seconds, format_share
 
 MOST_ROWS, MOST_LINES, MOST_CHARTS = 2000, 8, 6
 
@@ -88,9 +88,9 @@ def _figures(rows: Sequence[Row], ranking: Ranking) -> list[Figure]:
     known += [_share("goodput", "goodput"), _share("ETTR", "ettr")]
     if ranking.y not in SHOWN and not ranking.y.startswith("bill."):
         kind = "seconds" if ranking.y.endswith("_s") and not ranking.y.endswith("per_s") else "number"
-        text = format_seconds if kind == "seconds" else "{:.4g}".format
+        text: Callable[[float], str] = format_seconds if kind == "seconds" else "{:.4g}".format
         if ranking.y.endswith("_ratio"):
-            kind, text = "share", "{:.1%}".format
+            kind, text = "share", format_share
         y = Figure(label(ranking.y), kind, lambda row: number(ranking.y, columns(row)[ranking.y]), text)
         known.insert(0, y)
     good = [row for row in rows if "error" not in row]
@@ -102,7 +102,7 @@ SHOWN = (STEP, "step_shares.bubble", EXPOSED, "efficiency", "mfu", "peak_memory_
 
 
 def _share(head: str, column: str) -> Figure:
-    return Figure(head, "share", lambda row: float(columns(row)[column]), "{:.1%}".format)
+    return Figure(head, "share", lambda row: float(columns(row)[column]), format_share)
 
 
 def _bytes(value: float) -> str:

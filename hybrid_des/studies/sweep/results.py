@@ -24,7 +24,7 @@ from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.studies.sweep.axes import Plot, Sweep, load_sweep
 from hybrid_des.studies.sweep.rows import Row, columns, table
 from hybrid_des.studies.sweep.runner import Execution, sweep_rows, with_case
-from hybrid_des.units import Dimension, format_seconds, parse_quantity
+from hybrid_des.units import Dimension, format_seconds, format_share, parse_quantity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,7 +132,7 @@ def ties_text(ranked: Sequence[Row], ranking: Ranking, sweep: Sweep) -> str:
     if not tied:
         return ""
     count = "1 other case" if len(tied) == 1 else f"{len(tied)} other cases"
-    apart = f"up to {max(tied):.1%} apart, within the 80 % prediction interval"
+    apart = f"up to {format_share(max(tied))} apart, within the 80 % prediction interval"
     return f"not certain that it is faster than {count}: {apart}"
 
 

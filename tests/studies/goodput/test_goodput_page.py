@@ -20,8 +20,8 @@ def test_the_page_begins_with_useful_time_and_largest_loss(weeks):
     facts = weeks.summary
     lost = {cause: seconds for cause, seconds in facts["lost_s"].items() if seconds}
     said = verdict_of(weeks, None)
-    assert said.startswith(f"{facts['goodput']:.1%} of the time")
-    assert f"{max(lost.values()) / facts['horizon_s']:.1%}" in said
+    assert said.startswith(f"{100 * facts['goodput']:.1f} % of the time")
+    assert f"{100 * max(lost.values()) / facts['horizon_s']:.1f} %" in said
     page = goodput_page(weeks, None, None)
     body = page.split("<body>")[1]
     assert body.index('class="verdict"') < body.index('class="shares"') < body.index("<table")
@@ -39,5 +39,5 @@ def test_a_better_interval_is_named_with_its_goodput(weeks):
     table = seldom.over_intervals([1800.0, 3600.0, 7200.0])
     best = seldom.summary["best_interval_s"]["exact"]
     row = table.loc[(table["interval_s"] - best).abs().idxmin()]
-    assert f"not 9 h, which gives {row['goodput']:.1%}." in verdict_of(seldom, table)
+    assert f"not 9 h, which gives {100 * row['goodput']:.1f} %." in verdict_of(seldom, table)
     assert "interval between" not in verdict_of(weeks, None)  # its own is about the best

@@ -45,7 +45,7 @@ from hybrid_des.studies.plan_search.tuning import tune
 from hybrid_des.studies.pool import cores
 from hybrid_des.studies.sweep.axes import Case, plain
 from hybrid_des.studies.verification import verify
-from hybrid_des.units import format_bytes, format_number
+from hybrid_des.units import format_bytes, format_number, format_share
 
 MOST_VALUES = 12  # of a key in the list of what varies
 
@@ -229,7 +229,7 @@ def _as_good(result: SearchResult) -> str:
     places = [1 + result.ranked.index(one) for one in result.ties]
     more = result.ties[-1].least / result.best.least - 1
     listed = f"1 to {places[-1]}" if len(places) == places[-1] - 1 else ", ".join(map(str, [1, *places]))
-    apart = f"up to {more:.1%} apart, within the 80 % prediction interval"
+    apart = f"up to {format_share(more)} apart, within the 80 % prediction interval"
     return f"not certain which of plans {listed} is best: {apart}"
 
 
