@@ -5,6 +5,7 @@ from html import unescape
 
 import pytest
 from support.paths import SCENARIOS
+from system.test_page import BROWSER, look
 
 from hybrid_des import compare, render_comparison, simulate
 from hybrid_des.report.page.compared_page import comparison_page, three_lines
@@ -84,6 +85,24 @@ def test_a_folder_has_a_page_without_timelines(tmp_path):
     assert 'id="chart"' not in page
     assert "both steps take 1.435 s" in page
     assert both.times() == [] or sum(row["change_s"] for row in both.times()) == 0
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs chromium")
+def test_gpus_come_first_and_links_on_request(tmp_path):
+    both = compare(A100, overrides={"schedule.kind": "zb-h1"})
+    probe = """
+      const groups = () => [...new Set(lanes.filter((lane) => !lane.head).map((lane) => lane.group ?? "memory"))];
+      const first = groups(), joins = Number(document.body.dataset.joins), heads = lanes.filter((lane) => lane.head);
+      $("links").click();
+      report({ first, joins, heads: heads.map((lane) => lane.head), then: groups().length, total,
+               ends: runs.map((run) => run.duration) });
+    """
+    seen = look(comparison_page(both), tmp_path, probe)
+    assert seen["first"] == ["rank"]
+    assert seen["heads"] == [f"A: {both.a.name} (before)", f"B: {both.b.name} (after)"]
+    assert seen["then"] > 1
+    assert seen["joins"] > 0  # the critical path is drawn to its end, though messages on it have no lane here
+    assert seen["total"] == max(seen["ends"])
 
 
 def test_nothing_is_compared_with_itself(refused):
