@@ -8,19 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from hybrid_des.analysis.compare import Comparison
 from hybrid_des.analysis.counterfactual.ladder import Curve, curves
 from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.idle_pieces import IdleTime
 from hybrid_des.analysis.critical_path.paths import critical_path
 from hybrid_des.analysis.critical_path.rows import released_by
-from hybrid_des.analysis.critical_path.traced import Traced
 from hybrid_des.analysis.explanation import Explanation
 from hybrid_des.analysis.idle import REASONS
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.reasons import Reasons, reasons_of
 from hybrid_des.planning.program_table import NONE, Column
-from hybrid_des.report.compared import render_comparison
 from hybrid_des.report.explained import detail_lines, in_brief, offered
 from hybrid_des.report.page.document import WIDTH, PageRun, page_of
 from hybrid_des.report.plots.style import LINES
@@ -58,18 +55,6 @@ def _offer(line: Mapping[str, Any]) -> str:
     keys = line["flags"] or ", ".join(f"{key}={value}" for key, value in line["changes"].items())
     change, outcome, keys = map(html.escape, (line["change"], line["outcome"], keys))
     return f'<div class="offer"><b>{change}</b> {outcome}<small>{keys}</small></div>'
-
-
-def comparison_page(comparison: Comparison) -> str | None:
-    """The page of `compare`, both runs on one time axis; None if one was read from a folder."""
-    if comparison.a.run is None or comparison.b.run is None:
-        return None
-    text = render_comparison(comparison).splitlines()
-    names = ("A: " + comparison.a.name, "B: " + comparison.b.name)
-    sides = [Traced(run).shown for run in (comparison.a.run, comparison.b.run)]
-    reasons = (traced_reasons(side.slack.graph, said) for side, said in zip(sides, (text, []), strict=True))
-    runs = (RunAnalysis(side.run) for side in sides)
-    return page_of([PageRun(*shown) for shown in zip(runs, reasons, names, strict=True)])
 
 
 def traced_reasons(graph: Graph, verdict: Sequence[str] = ()) -> Reasons:

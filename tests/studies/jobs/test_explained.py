@@ -109,6 +109,9 @@ def test_the_command_explains_each_job(tmp_path, capsys):
     file.write_text(json.dumps(jobs("fifo")))
     assert main(["explain", str(file)]) == 0
     said = capsys.readouterr().out
+    assert "of the step waits for messages of bert" in said and "What helps" in said
+    assert main(["explain", str(file), "--details"]) == 0
+    said = capsys.readouterr().out
     assert "of the step waits for another job's message" in said and "Behind    bert on node" in said
     assert main(["explain", str(file), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
