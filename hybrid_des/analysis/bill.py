@@ -169,7 +169,7 @@ def _assumptions(scenario: Scenario, gpus: Counter[str], spares: int) -> list[st
     if power is not None:
         source = "as given" if power.busy is not None else "by its data sheet"
         texts = [f"{name} {float(power.of(name) or 0):g} W {source}" for name in gpus]
-        waiting = f"{float(power.idle):.0%} of that while waiting"
+        waiting = f"{float(power.idle) * 100:.0f} % of that while waiting"
         nodes = len(_nodes(scenario)) + spares
         node = f"the rest of {nodes:,} {'node' if nodes == 1 else 'nodes'} {float(power.node):g} W each"
         said.append(f"{', '.join(texts)}, {waiting}; {node}; PUE {float(power.pue):g}")
