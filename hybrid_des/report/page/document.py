@@ -8,6 +8,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,7 @@ from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.reasons import Reasons, reasons_of
 from hybrid_des.analysis.verdict import verdict as verdict_of
 from hybrid_des.errors import one_line
+from hybrid_des.layout import Layout
 from hybrid_des.planning.program_table import Column
 from hybrid_des.report import palette
 from hybrid_des.report.content import content_of
@@ -45,6 +47,9 @@ WIDTH = 110  # characters of the report
 
 
 LEVEL = 9  # of zlib
+
+
+COMMENTS = r"^ *//.*\n|(?<=\S) +// .*$|^ +"  # of a script, and its indentation; no string in one has two slashes
 
 
 IN_PARTS = (  # figures that the verdict, the bar or the interval tell
@@ -95,8 +100,7 @@ def page_of(runs: Sequence[PageRun], title: str = "", lead: str = "") -> str:
     title = title or " against ".join(about["name"] for about, _ in drawn)
     several = len(runs) > 1
     body = f"<pre>{html.escape(lead)}</pre>" * bool(lead) + "\n".join(_answer(run, several) for run in runs)
-    chart = (FOLDER / SHARED["CHART"]).read_text(encoding="utf-8")
-    panels = [("Timeline and memory", chart)]
+    panels = [("Timeline and memory", shipped(SHARED["CHART"]))]
     for run, reasons in zip(runs, known, strict=True):
         of_run = f"{run.name}: " if several else ""
         panels += [(of_run + name, panel) for name, panel in _panels(run, reasons)]
@@ -113,11 +117,18 @@ def fill(template: Path, drawn: Sequence[tuple[dict[str, Any], str]], /, *, more
         fills: HTML by placeholder.
     """
     about = json.dumps({"runs": [run for run, _ in drawn], "more": more}, ensure_ascii=False, separators=(",", ":"))
-    shared = {name: (FOLDER / file).read_text(encoding="utf-8") for name, file in SHARED.items()}
+    shared = {name: shipped(file) for name, file in SHARED.items()}
     data = {"ABOUT": about.replace("<", "\\u003c"), "DATA": " ".join(text for _, text in drawn)}
     known = {**shared, **data, **fills}
-    text = template.read_text(encoding="utf-8").replace("{{HEAD}}", (FOLDER / "head.html").read_text(encoding="utf-8"))
+    text = template.read_text(encoding="utf-8").replace("{{HEAD}}", shipped("head.html"))
     return re.sub("{{([A-Z]+)}}", lambda name: known[name[1]], text)
+
+
+@cache
+def shipped(file: str) -> str:
+    """A file of this folder as pages have it: scripts without comments and indentation."""
+    text = (FOLDER / file).read_text(encoding="utf-8")
+    return re.sub(COMMENTS, "", text, flags=re.MULTILINE) if file.endswith(".js") else text
 
 
 def run_data(run: PageRun, level: int = LEVEL) -> tuple[dict[str, Any], str]:
@@ -129,7 +140,8 @@ def run_data(run: PageRun, level: int = LEVEL) -> tuple[dict[str, Any], str]:
     """
     timeline = run.findings.run.timeline
     reasons = run.reasons or reasons_of(timeline)
-    tables = tables_of(timeline, reasons, run.findings.inside)
+    simulated = run.findings.run
+    tables = tables_of(timeline, reasons, run.findings.inside, simulated.fabric, simulated.traffic.replayed)
     heads, text = pack({"bars": tables.bars, "idle": tables.idle, "memory": tables.memory}, level)
     return _about(run, reasons, tables, heads), text
 
@@ -142,6 +154,8 @@ def _about(run: PageRun, reasons: Reasons, tables: Tables, heads: dict[str, Any]
         "name": run.name or one_line(run.findings.run.scenario.name),
         "duration": timeline.duration,
         "lanes": tables.lanes,
+        "bands": tables.bands,
+        "axes": _axes(timeline.layout),
         "kinds": tables.kinds,
         "causes": [
             {"name": palette.cause_name(cause), "colour": palette.cause_colour(cause), "hatch": palette.hatch(cause)}
@@ -152,6 +166,13 @@ def _about(run: PageRun, reasons: Reasons, tables: Tables, heads: dict[str, Any]
         "left_out": tables.left_out,
         "tables": heads,
     }
+
+
+def _axes(layout: Layout) -> list[tuple[str, int, int]]:
+    """Short name, size and stride of each axis along which there are several ranks: the place of a rank follows."""
+    axes = {"tp": "tensor", "cp": "context", "pp": "pipeline", "dp": "data"}
+    known = ((short, layout.sizes.get(axis, 1), layout.strides.get(axis, 0)) for short, axis in axes.items())
+    return [one for one in known if one[1] > 1]
 
 
 def _key(run: PageRun, reasons: Reasons, tables: Tables) -> list[list[tuple[Any, ...]]]:
