@@ -55,7 +55,7 @@ class Cause(NamedTuple):
     hatch: str = ""
 
 
-HATCHES = ("", "/", "\\", "-", "|", "+", "x", ".")  # tell causes apart in print and to the colour-blind
+HATCHES = ("", "/", "//", "\\", "-", "|", "+", "x", ".", "o")  # tell causes apart in print and to the colour-blind
 OF_PURPOSES = {ACTIVATION.cause: "-", REDUCTION.cause: "|", PARAMETERS.cause: "+"}  # others: "x"
 
 _WARM_UP, _DEPENDENCY, _DRAIN = (
@@ -64,7 +64,7 @@ _WARM_UP, _DEPENDENCY, _DRAIN = (
         (idle.WARM_UP, ("#C4C4C4", "/")), (idle.DEPENDENCY, ("#8A8A8A", "")), (idle.DRAIN, ("#66789C", "\\"))
     )
 )  # fmt: skip
-_BARRIER, _REPLICA = Cause(idle.BARRIER, "#F0E442", "|"), Cause(idle.REPLICA, "#AA4499", "\\")
+_BARRIER, _REPLICA = Cause(idle.BARRIER, "#F0E442", "o"), Cause(idle.REPLICA, "#AA4499", "//")
 CAUSES = {  # by the names of `analysis.idle`: causes, phases of the pipeline, and reasons
     **{
         purpose.cause: Cause(

@@ -100,7 +100,8 @@ def _card(card: Card) -> str:
 def copied(text: str) -> str:
     """Text in a box, and a button that copies it; empty without text."""
     button = '<button class="copy" type="button">copy</button>'
-    return f'<div class="flags"><code>{html.escape(text)}</code>{button}</div>' if text else ""
+    words = " ".join(f"<span>{html.escape(word)}</span>" for word in text.split(" "))
+    return f'<div class="flags"><code>{words}</code>{button}</div>' if text else ""
 
 
 def bar(parts: Sequence[Part], whole_s: float) -> str:
@@ -148,6 +149,11 @@ def tabs(panels: Sequence[tuple[str, str]]) -> str:
         heads.append(f'<button role="tab" type="button" aria-selected="{chosen}">{html.escape(title)}</button>')
         bodies.append(f'<div role="tabpanel"{" hidden" if number else ""}>{body_html}</div>')
     return f'<div class="tabs"><div role="tablist">{"".join(heads)}</div>{"".join(bodies)}</div>'
+
+
+def wide(body_html: str) -> str:
+    """HTML such as a table or a picture, which scrolls by itself where the screen is narrow."""
+    return f'<div class="wide">{body_html}</div>'
 
 
 def parts_of(findings: RunAnalysis) -> list[Part]:
@@ -200,7 +206,7 @@ def sure_of(facts: Mapping[str, Any]) -> str:
 
 
 def _unmeasured(stack: str) -> str:
-    return f"No run of {stack} is known, which makes the interval wider. "
+    return f"Too few runs of {stack} were measured, which makes the interval wider. "
 
 
 def _met(known: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from hybrid_des.planning.program_table import Column
 from hybrid_des.report import palette
 from hybrid_des.report.content import content_of
 from hybrid_des.report.fact import Fact
-from hybrid_des.report.page.answer import bar, parts_of, section, sure_of, tabs, verdict
+from hybrid_des.report.page.answer import bar, parts_of, section, sure_of, tabs, verdict, wide
 from hybrid_des.report.page.drawn import TIMES, Tables, tables_of
 from hybrid_des.report.page.packed_chart import packed_chart
 from hybrid_des.report.terminal import render
@@ -141,7 +141,10 @@ def run_data(run: PageRun, level: int = LEVEL) -> tuple[dict[str, Any], str]:
     timeline = run.findings.run.timeline
     reasons = run.reasons or reasons_of(timeline)
     simulated = run.findings.run
-    tables = tables_of(timeline, reasons, run.findings.inside, simulated.fabric, simulated.traffic.replayed)
+    replayed = simulated.traffic.replayed
+    told = run.findings.summary.get("communication_s", {})
+    hidden = [axis for axis in replayed if axis in told and told[axis]["hidden"]]
+    tables = tables_of(timeline, reasons, run.findings.inside, simulated.fabric, replayed, hidden)
     heads, text = pack({"bars": tables.bars, "idle": tables.idle, "memory": tables.memory}, level)
     return _about(run, reasons, tables, heads), text
 
@@ -199,17 +202,21 @@ def _answer(run: PageRun, several: bool) -> str:
     advice = run.advice_html if several else run.advice_html or HOW_TO_ADVISE
     return (
         f"<{heading}>{title}</{heading}>{setup}{alarm}"
-        f"{verdict(f'{format_seconds(step)} per step.', said)}{_figures(content.headline)}{advice}"
+        f"{verdict(f'{format_seconds(step)} per step.', said)}{_figures(content.headline, content.resources)}{advice}"
         f"{section('What the step is made of', bar(parts_of(findings), step), 'of the mean GPU; sums to the step')}"
-        f"{section('How sure the step is', sure_of(findings.summary))}"
+        f"{section('How sure the prediction is', sure_of(findings.summary))}"
     )
 
 
-def _figures(headline: Sequence[Fact]) -> str:
-    """The figures that are asked for first, in one line: throughput, utilisation, and what training costs."""
+def _figures(headline: Sequence[Fact], resources: Sequence[Fact]) -> str:
+    """The figures that are asked for first, in one line: throughput, utilisation, what training costs, memory."""
     shown = [fact for fact in headline if fact.label not in IN_PARTS]
-    texts = (f"<b>{html.escape(fact.value)}</b> {html.escape(fact.label)}" for fact in shown)
-    return f'<p class="figures">{" · ".join(texts)}</p>' if shown else ""
+    texts = [
+        f'<span title="{html.escape(fact.note)}"><b>{html.escape(fact.value)}</b> {html.escape(fact.label)}</span>'
+        for fact in shown
+    ]
+    texts += [f"memory: {html.escape(fact.note)}" for fact in resources if fact.label == "memory" and fact.note]
+    return f'<p class="figures">{" · ".join(texts)}</p>' if texts else ""
 
 
 def _panels(run: PageRun, reasons: Reasons) -> Iterator[tuple[str, str]]:
@@ -220,12 +227,13 @@ def _panels(run: PageRun, reasons: Reasons) -> Iterator[tuple[str, str]]:
     if reasons.tables:
         yield "Tables", "".join(_table(name, frame) for name, frame in reasons.tables)
     if packed := packed_chart(run.findings.run.scenario):
-        yield "Documents", packed
+        yield "Documents", wide(packed)
     yield "Text report", f"<pre>{html.escape(render(run.findings, width=WIDTH))}</pre>"
 
 
 def _table(name: str, frame: pd.DataFrame) -> str:
-    return f"<h2>{html.escape(name)}</h2>{frame.to_html(index=False, border=0, float_format='{:.4g}'.format)}"
+    table = frame.to_html(index=False, border=0, float_format="{:.4g}".format)
+    return f"<h2>{html.escape(name)}</h2>{wide(table)}"
 
 
 def pack(tables: Mapping[str, Mapping[str, Column]], level: int = LEVEL) -> tuple[dict[str, Any], str]:

@@ -5,7 +5,7 @@ same messages at the same times. If a page cannot hold all messages, those of th
 """
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
@@ -68,6 +68,7 @@ def tables_of(
     inside: Mapping[str, Column] | None = None,
     fabric: Fabric | None = None,
     replayed: Mapping[str, Sequence[Sequence[int]]] | None = None,
+    hidden: Collection[str] = (),
 ) -> Tables:
     """Arrange a timeline in lanes.
 
@@ -77,6 +78,7 @@ def tables_of(
         inside: picoseconds by axis of collectives inside each op, drawn at its end.
         fabric: tells which links carry them.
         replayed: axis → groups of ranks whose collectives take no messages.
+        hidden: of these axes, those whose collectives are partly hidden by computation.
     """
     within = {axis: took for axis, took in (inside or {}).items() if axis in AXES and took.any()}
     pipelines = _pipelines(timeline, reasons, within)
@@ -106,7 +108,7 @@ def tables_of(
     numbers = {axis: kinds.of_axis(axis) for axis in within if axis in replayed}
     return Tables(
         lanes + links,
-        bands_of(lanes + links, fabric, replayed, numbers),
+        bands_of(lanes + links, fabric, replayed, numbers, hidden),
         kinds.rows,
         {name: bars[name] for name in COLUMNS},
         {name: column[shown] for name, column in idle.items()},

@@ -9,10 +9,11 @@ Replayed collectives take no messages; which links are theirs follows from the r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from hybrid_des.analysis.counterfactual.what_if import link_kind
+from hybrid_des.analysis.verdict import SHARE_NAMES
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import HybridDesError
 
@@ -24,6 +25,7 @@ def bands_of(
     fabric: Fabric | None,
     replayed: Mapping[str, Sequence[Sequence[int]]],
     numbers: Mapping[str, int],
+    hidden: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """The bands of a page; a lane of links gets the number of its band, and the lane of ranks whose collectives it has.
 
@@ -31,13 +33,19 @@ def bands_of(
         lanes: of ranks and of links.
         fabric: routes between ranks; without, links carry messages only.
         replayed: axis → groups of ranks whose collectives take no messages.
-        numbers: axis → the number of the kind of bar of its collectives inside ops.
+        numbers: axis → the number of the kind of bar of its collectives inside ops, where any are exposed.
+        hidden: axes of which collectives inside ops are hidden by computation, and so not drawn.
     """
     links = [lane for lane in lanes if lane["group"] == "link"]
     axes: dict[str, dict[str, None]] = {link_kind(lane["name"]): {} for lane in links}
-    numbered = {lane["rank"]: number for number, lane in enumerate(lanes) if lane["group"] == "rank"}
+    numbered = {
+        rank: number
+        for number, lane in enumerate(lanes)
+        if lane["group"] == "rank"
+        for rank in (lane["rank"], *lane["also"])
+    }
     carried: dict[str, int] = {}
-    for axis in numbers if fabric is not None else ():
+    for axis in dict.fromkeys((*numbers, *hidden)) if fabric is not None else ():
         for group in replayed[axis]:
             for rank in numbered.keys() & set(group):
                 for link in carriers(fabric, rank, group):
@@ -50,7 +58,12 @@ def bands_of(
         if known:  # links with the same messages are of ranks that do the same
             lane["inside"] = known[0]
     return [
-        {"name": NAMES.get(kind, kind), "inside": [numbers[axis] for axis in of_kind]} for kind, of_kind in axes.items()
+        {
+            "name": NAMES.get(kind, kind),
+            "inside": [numbers[axis] for axis in of_kind if axis in numbers],
+            "hidden": [SHARE_NAMES[axis] for axis in of_kind if axis in hidden],
+        }
+        for kind, of_kind in axes.items()
     ]
 
 

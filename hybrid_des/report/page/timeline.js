@@ -7,7 +7,7 @@ const GHOST = 10, GAP = 18, BIN = 4;                   // pixels for the ops of 
 const look_of = { left: 150, memory: 110, columns: () => 1, unit: null, brief: false };   // pixels for names, of a memory curve; columns for a width; [bytes, name] of memory; whether several runs have their GPUs only
 const NOTHING = "Click a bar for its numbers, a kind of links for each link.";
 const BAND = 30, OPEN = new Set();                     // pixels of all links of a kind; the kinds whose links are shown one by one
-const HATCH = { "/": [0, 8, 8, 0], "\\": [0, 0, 8, 8], "-": [0, 4, 8, 4], "|": [4, 0, 4, 8], "+": [0, 4, 8, 4, 4, 0, 4, 8], "x": [0, 8, 8, 0, 0, 0, 8, 8], ".": [3, 4, 5, 4] };   // lines on a tile, as page.css has them
+const HATCH = { "/": [0, 8, 8, 0], "\\": [0, 0, 8, 8], "-": [0, 4, 8, 4], "|": [4, 0, 4, 8], "+": [0, 4, 8, 4, 4, 0, 4, 8], "x": [0, 8, 8, 0, 0, 0, 8, 8], ".": [3, 4, 5, 4], "//": [0, 8, 8, 0, 0, 4, 4, 0, 4, 8, 8, 4], "o": [2, 2, 6, 2, 6, 2, 6, 6, 6, 6, 2, 6, 2, 6, 2, 2] };   // lines on a tile, as page.css has them
 const ruler = $("ruler"), chart = $("chart");
 let runs = [], lanes = [], ghost = null, total = 1;   // lanes of all runs, each with its column, top and height in pixels
 let view = [0, total], chosen = null, query = null, lit = null, pointer = 0.5, ink = {}, height = 0;
@@ -162,8 +162,9 @@ function placeOfRank(run, { rank, alike, also, experts }) {   // and the ranks o
 function useAt({ run, band, links, count }, t) {      // of the links of a band, at a time
   const span = Math.max((view[1] - view[0]) * BIN / (width - LEFT), 1), use = useOf({ run, band, links, count }, t - span / 2, span, 1);
   const parts = [...use].filter(([, [share]]) => share > 0).map(([kind, [share]]) => `${run.kinds[kind].label}: ${percent(share)}`);
-  const inside = band.inside.length ? "\ncollectives inside ops are drawn at the ends of their ops" : "";
-  return [`${band.name} links${count ? ` (${count})` : ""}, mean use around ${time(Math.round(t), span)}:`, ...(parts.length ? parts : ["none"])].join("\n") + inside;
+  const more = band.inside.length ? ["collectives inside ops are drawn at the ends of their ops"] : [];
+  if (band.hidden.length) more.push(`not drawn, as computation hides it: ${band.hidden.join(", ")}`);
+  return [`${band.name} links${count ? ` (${count})` : ""}, mean use around ${time(Math.round(t), span)}:`, ...(parts.length ? parts : ["none"]), ...more].join("\n");
 }
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
 function factsOf(run, i) {
@@ -374,7 +375,7 @@ function drawBand(pen, lane) {
   drawShares(pen, run, useOf(lane, ...bins()), y, tall);
   band.busy ??= sum([...useOf(lane, 0, run.duration, 1).values()].map(([share]) => share));
   pen.fillStyle = ink.ink; pen.fillText(`${links.length ? OPEN.has(band.name) ? "▾ " : "▸ " : ""}${band.name}${count ? ` ×${count}` : ""}`, 0, y + 8, LEFT - 8);
-  pen.fillStyle = ink.dim; pen.fillText(`${percent(band.busy)} used`, 10, y + 22, LEFT - 18);
+  pen.fillStyle = ink.dim; pen.fillText(`${band.hidden.length ? "≥ " : ""}${percent(band.busy)} used`, 10, y + 22, LEFT - 18);
 }
 function drawMemory(pen, lane) {
   const { run, y } = lane, m = run.memory, most = m.bytes.reduce((a, b) => Math.max(a, b), 1);
@@ -412,6 +413,7 @@ function nameCurves(pen, run, y, hueOf) {             // of many curves some: th
   let x = LEFT + 4;
   for (const { name, alike, rank } of run.curves) {
     const text = `${name}${alike > 1 ? ` ×${alike}` : ""}`;
+    if (x + 16 + pen.measureText(text).width > width) break;
     pen.fillStyle = hueOf(run.lanes.findIndex((lane) => lane.rank === rank)); pen.fillRect(x, y - 1, 12, 3);
     pen.fillStyle = ink.dim; pen.fillText(text, x + 16, y); x += pen.measureText(text).width + 30;
   }
@@ -610,7 +612,7 @@ function listen() {
   };
   window.onresize = dress;
   window.onhashchange = () => goTo(location.hash);
-  matchMedia("(prefers-color-scheme: dark)").onchange = dress;
+  for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", dress);
 }
 function begin() {                                    // once there is something to draw
   listen();

@@ -21,7 +21,7 @@ from hybrid_des.analysis.reasons import Reasons, reasons_of
 from hybrid_des.planning.program_table import NONE, Column
 from hybrid_des.report.compared import render_comparison
 from hybrid_des.report.explained import KEPT, detail_lines, exact, in_brief, offered
-from hybrid_des.report.page.answer import cards, cards_of, section
+from hybrid_des.report.page.answer import cards, cards_of, section, wide
 from hybrid_des.report.page.document import WIDTH, PageRun, page_of
 from hybrid_des.report.plots.style import LINES
 from hybrid_des.units import format_seconds
@@ -52,8 +52,8 @@ def explanation_page(explanation: Explanation) -> str:
 def advice_html(explanation: Explanation) -> str:
     """What to change: a slow part to mend, settings as cards, and what faster links would give."""
     lost, advice = explanation.losses, explanation.advice
-    said = [text for label, texts in in_brief(lost).items() if label not in IN_ANSWER for text in texts]
-    paragraphs = "".join(f"<p>{html.escape(text)}</p>" for text in said)
+    said = [(label, text) for label, texts in in_brief(lost).items() if label not in IN_ANSWER for text in texts]
+    paragraphs = "".join(f"<p><b>{label}:</b> {html.escape(text)}</p>" for label, text in said)
     if advice is None:
         return section("What to change", paragraphs)
     told = offered(lost, advice)
@@ -189,4 +189,5 @@ def what_if_table(explanation: Explanation) -> str:
         gain = exact(end / count / microbatches / base - 1)
         cells.append(f"<tr><td>{html.escape(name)}<td>{order}<td>{step}<td>{gain}</tr>")
     head = "<tr><th>change<th>first order<th>step, simulated<th>per micro-batch</tr>"
-    return f"<h2>{len(cells)} changes, simulated</h2><table>{head}{''.join(cells)}</table>"
+    table = f"<table>{head}{''.join(cells)}</table>"
+    return f"<h2>{len(cells)} changes, simulated</h2>{wide(table)}"
