@@ -196,13 +196,14 @@ def _answer(run: PageRun, several: bool) -> str:
     title = html.escape(": ".join(filter(None, (run.name, about))) if several else content.description)
     heading = "h2" if several else "p"
     step = findings.summary["step_time_s"]
+    figure = f"{format_seconds(step)} per step{', if it fitted into memory' if content.alarm else ''}."
     said = run.verdict or verdict_of(findings.run.scenario, findings.breakdown.shares)
     alarm = f'<p class="alarm">{html.escape(content.alarm)}</p>' if content.alarm else ""
     setup = "".join(f'<p class="setup">{html.escape(line)}</p>' for line in content.setup[:2])
     advice = run.advice_html if several else run.advice_html or HOW_TO_ADVISE
     return (
         f"<{heading}>{title}</{heading}>{setup}{alarm}"
-        f"{verdict(f'{format_seconds(step)} per step.', said)}{_figures(content.headline, content.resources)}{advice}"
+        f"{verdict(figure, said)}{_figures(content.headline, content.resources)}{advice}"
         f"{section('What the step is made of', bar(parts_of(findings), step), 'of the mean GPU; sums to the step')}"
         f"{section('How sure the prediction is', sure_of(findings.summary))}"
     )
@@ -215,7 +216,9 @@ def _figures(headline: Sequence[Fact], resources: Sequence[Fact]) -> str:
         f'<span title="{html.escape(fact.note)}"><b>{html.escape(fact.value)}</b> {html.escape(fact.label)}</span>'
         for fact in shown
     ]
-    texts += [f"memory: {html.escape(fact.note)}" for fact in resources if fact.label == "memory" and fact.note]
+    texts += [
+        f"memory: {html.escape(fact.note)}" for fact in resources if (fact.label, fact.value) == ("memory", "fits")
+    ]
     return f'<p class="figures">{" · ".join(texts)}</p>' if texts else ""
 
 

@@ -5,7 +5,7 @@ const $ = (id) => document.getElementById(id);
 const STRIP = 0.24, NAMED = 8, JOINED = 3;            // the share of a lane for collectives; curves with a name; pixels of a stop of the critical path that is joined to others
 const GHOST = 10, GAP = 18, BIN = 4;                   // pixels for the ops of the run before; between columns; of a bin of crowded messages
 const look_of = { left: 150, memory: 110, columns: () => 1, unit: null, brief: false };   // pixels for names, of a memory curve; columns for a width; [bytes, name] of memory; whether several runs have their GPUs only
-const NOTHING = "Click a bar for its numbers, a kind of links for each link.";
+const NOTHING = "Click a bar for its numbers.", FOLDED = " Click a kind of links to see each of them.";
 const BAND = 30, OPEN = new Set();                     // pixels of all links of a kind; the kinds whose links are shown one by one
 const HATCH = { "/": [0, 8, 8, 0], "\\": [0, 0, 8, 8], "-": [0, 4, 8, 4], "|": [4, 0, 4, 8], "+": [0, 4, 8, 4, 4, 0, 4, 8], "x": [0, 8, 8, 0, 0, 0, 8, 8], ".": [3, 4, 5, 4], "//": [0, 8, 8, 0, 0, 4, 4, 0, 4, 8, 8, 4], "o": [2, 2, 6, 2, 6, 2, 6, 6, 6, 6, 2, 6, 2, 6, 2, 2] };   // lines on a tile, as page.css has them
 const ruler = $("ruler"), chart = $("chart");
@@ -17,10 +17,10 @@ let LEFT = look_of.left, MEMORY = look_of.memory, full = 0, width = 0, columns =
 async function show(next, texts, before = null) {     // draw other runs; what was seen whole is seen whole again
   await Promise.all(next.map((run, i) => run.times ? run : unpack(run, texts[i])));
   const whole = view[0] === 0 && view[1] === total;
-  runs = next; ghost = before; chosen = null; $("facts").textContent = NOTHING;
+  runs = next; ghost = before; chosen = null;
   total = Math.max(...runs.map((run) => run.duration), ghost?.duration ?? 0, 1);
   if (whole || view[1] > total) view = [0, total];
-  arrange(); legend(); if (full) draw();
+  arrange(); legend(); hint(); if (full) draw();
 }
 async function unpack(run, packed) {                  // reverses `pack` of document.py
   if (run.refused) { Object.assign(run, { bars: nothing(), idle: nothing(), memory: nothing() }, { times: {} }); return; }
@@ -492,9 +492,10 @@ function heldAt(run, t) {                             // by the ranks drawn, mos
 function choose(hit) {
   if (hit && !hit[2]) reveal(...hit);
   chosen = hit && !hit[2] ? hit : null;
-  $("facts").textContent = hit ? said(hit) : NOTHING;
+  if (hit) $("facts").textContent = said(hit); else hint();
   address(); draw();
 }
+function hint() { $("facts").textContent = NOTHING + ($("unfold").hidden ? "" : FOLDED); }
 function address() {
   const parts = [`t=${view[0] / 1e12}`, `to=${view[1] / 1e12}`];
   if (chosen) {
