@@ -78,7 +78,7 @@ CAUSES = {  # by the names of `analysis.idle`: causes, phases of the pipeline, a
     idle.WARM_UP: _WARM_UP, idle.STEADY: _DEPENDENCY, idle.DRAIN: _DRAIN,
     "slower_replica": _REPLICA, idle.REPLICA: _REPLICA, idle.END_OF_STEP: _BARRIER, idle.BARRIER: _BARRIER,
     idle.TRANSFER: Cause(idle.TRANSFER, ACTIVATION.colour, "-"), idle.LATENCY: Cause(idle.LATENCY, "#44AA99", "+"),
-    idle.QUEUEING: Cause(idle.QUEUEING, "#CC6677", "x"), idle.OTHERS: Cause(idle.OTHERS, "#117733", "."),
+    idle.QUEUEING: Cause(idle.QUEUEING, "#CC6677", "x"), idle.OTHERS: Cause(idle.OTHERS, "#117733", "|"),
     idle.HOST: Cause(idle.HOST, "#DDCC77", "."),
 }  # fmt: skip
 

@@ -1,7 +1,9 @@
 """What a page says before its timeline: a verdict, what to change, what the step is made of, and how sure that is."""
 
 import html
+import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -9,10 +11,25 @@ from support.paths import SCENARIOS
 from support.verdicts import of_model
 
 from hybrid_des import explain, simulate
+from hybrid_des.analysis.advice import Advice
+from hybrid_des.analysis.difference import Difference
+from hybrid_des.analysis.idle import PARTS, REASONS
 from hybrid_des.analysis.verdict import share_name
-from hybrid_des.report.page.answer import parts_of
-from hybrid_des.report.page.document import PageRun, page_of
+from hybrid_des.cluster.purposes import OF_LAYERS
+from hybrid_des.report import palette
+from hybrid_des.report.page.answer import cards_of, parts_of
+from hybrid_des.report.page.document import PageRun, page_of, shipped
 from hybrid_des.report.page.traced_pages import explanation_page
+
+
+@pytest.fixture(scope="module")
+def found():
+    return explain(SCENARIOS / "first.yaml")
+
+
+@pytest.fixture(scope="module")
+def page(found):
+    return explanation_page(found)
 
 
 @pytest.mark.parametrize("name", ["contention_slower.yaml", "llama3.1-70b_128.yaml"])
@@ -41,9 +58,7 @@ def test_parts_of_a_bar_are_told_apart_without_colour():
     assert all(mine != next_one for mine, next_one in pairwise(hatches))
 
 
-def test_cards_of_a_page_have_the_flags_of_the_advice():
-    found = explain(SCENARIOS / "first.yaml")
-    page = explanation_page(found)
+def test_cards_of_a_page_have_the_flags_of_the_advice(found, page):
     cards = re.findall(r'<article class="card">(.*?)</article>', page)
     assert len(cards) == len(found.advice.lines) > 0
     for card, line in zip(cards, found.advice.lines, strict=True):
@@ -57,10 +72,8 @@ def test_cards_of_a_page_have_the_flags_of_the_advice():
         ]
 
 
-def test_a_page_answers_before_it_draws():
+def test_a_page_answers_before_it_draws(found, page):
     """Verdict, changes, parts and interval stand above the timeline; figures and text come behind tabs."""
-    found = explain(SCENARIOS / "llama3.1-8b_8.yaml")
-    page = explanation_page(found)
     marks = ('class="verdict"', "What to change", "What the step is made of", "How sure the prediction is")
     places = [page.index(mark) for mark in marks] + [page.index('<canvas id="chart"'), page.rindex("<pre>")]
     assert places == sorted(places)
@@ -85,9 +98,30 @@ def test_a_page_names_the_runs_that_an_interval_rests_on():
     assert left / (left + wide) == pytest.approx(low / high, abs=0.001)
 
 
-def test_a_page_writes_percent_one_way():
+def test_a_page_writes_percent_one_way(page):
     """ "45.6 %", outside of styles and scripts."""
-    for name in ("first.yaml", "llama3.1-8b_8.yaml"):
-        page = explanation_page(explain(SCENARIOS / name))
-        shown = re.sub(r"<(style|script)\b.*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL)
-        assert re.findall(r".{20}\d%", shown) == []
+    shown = re.sub(r"<(style|script)\b.*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL)
+    assert re.findall(r".{20}\d%", shown) == []
+
+
+def test_a_card_says_that_a_gain_is_not_certain(found):
+    line = found.advice.lines[0]
+    sure, unsure = (replace(line, sure=Difference(("layout",), reach, 20)) for reach in (0.01, 1.0))
+    said = [one.likely for one in cards_of(Advice(line.scenario, 2.0, 1, 2, [sure, unsure]))]
+    assert ["not certain" in text for text in said] == [False, True]
+
+
+@pytest.mark.parametrize("causes", [PARTS, REASONS])
+def test_idle_time_is_told_apart_by_hatches_alone(causes):
+    """Of what ranks wait for between ops; collectives inside ops are bars."""
+    shown = [cause for cause in causes if cause not in {purpose.cause for purpose in OF_LAYERS.values()}]
+    hatches = [palette.hatch(cause) for cause in shown]
+    assert len(set(hatches)) == len(hatches) and set(hatches) <= set(palette.HATCHES)
+
+
+def test_every_hatch_is_drawn_by_style_and_script():
+    style, script = (shipped(file) for file in ("page.css", "timeline.js"))
+    for hatch in filter(None, palette.HATCHES):
+        quoted = json.dumps(hatch)
+        assert f"[data-hatch={quoted}]" in style
+        assert f"{quoted}: [" in script

@@ -240,4 +240,5 @@ def _likely(line: AdviceLine) -> str:
     if line.sure is None:
         return ""
     low, high = line.sure.interval(-line.gain)
-    return f"likely {signed(low).removesuffix(' %')} to {signed(high)}"
+    certain = "" if high < 0 else ": not certain to help"
+    return f"likely {signed(low).removesuffix(' %')} to {signed(high)}{certain}"

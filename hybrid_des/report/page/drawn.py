@@ -264,7 +264,7 @@ def _messages(
         ))  # fmt: skip
         lanes.append({
             "name": names[0], "group": "link", "alike": len(names) * timeline.alike,
-            "rows": int(row.max(initial=0)) + 1, "also": names[1:65],
+            "rows": int(row.max(initial=0)) + 1, "rank": NONE, "also": names[1:65],
         })  # fmt: skip
     hidden = [names for names in groups if names not in chosen]
     left_out = [f"{sum(map(len, hidden)):,} less busy links that do not fit on the page"] if hidden else []
