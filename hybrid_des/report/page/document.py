@@ -8,7 +8,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -124,7 +124,7 @@ def fill(template: Path, drawn: Sequence[tuple[dict[str, Any], str]], /, *, more
     return re.sub("{{([A-Z]+)}}", lambda name: known[name[1]], text)
 
 
-@cache
+@lru_cache(maxsize=16)
 def shipped(file: str) -> str:
     """A file of this folder as pages have it: scripts without comments and indentation."""
     text = (FOLDER / file).read_text(encoding="utf-8")
