@@ -118,7 +118,11 @@ def fill(template: Path, drawn: Sequence[tuple[dict[str, Any], str]], /, *, more
     """
     about = json.dumps({"runs": [run for run, _ in drawn], "more": more}, ensure_ascii=False, separators=(",", ":"))
     shared = {name: shipped(file) for name, file in SHARED.items()}
-    data = {"ABOUT": about.replace("<", "\\u003c"), "DATA": " ".join(text for _, text in drawn)}
+    data = {
+        "ABOUT": about.replace("<", "\\u003c"),  # as JSON, or compressed
+        "PACKED": _zipped(about.encode(), LEVEL),
+        "DATA": " ".join(text for _, text in drawn),
+    }
     known = {**shared, **data, **fills}
     text = template.read_text(encoding="utf-8").replace("{{HEAD}}", shipped("head.html"))
     return re.sub("{{([A-Z]+)}}", lambda name: known[name[1]], text)
@@ -262,7 +266,12 @@ def pack(tables: Mapping[str, Mapping[str, Column]], level: int = LEVEL) -> tupl
         columns = [[name, len(found)] for name, found in packed.items()]
         heads[title] = {"rows": len(next(iter(table.values()))), "columns": columns}
         planes += [plane for found in packed.values() for plane in found]
-    return heads, base64.b64encode(zlib.compress(b"".join(planes), level)).decode("ascii")
+    return heads, _zipped(b"".join(planes), level)
+
+
+def _zipped(content: bytes, level: int) -> str:
+    """Bytes compressed by zlib, in base64; `inflate` of timeline.js reads them."""
+    return base64.b64encode(zlib.compress(content, level)).decode("ascii")
 
 
 def _placed(table: Mapping[str, Column], times: Column) -> dict[str, Column]:

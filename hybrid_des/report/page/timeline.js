@@ -22,12 +22,14 @@ async function show(next, texts, before = null) {     // draw other runs; what w
   if (whole || view[1] > total) view = [0, total];
   arrange(); legend(); hint(); if (full) draw();
 }
+async function inflate(packed) {                      // the bytes of a text in base64, compressed by zlib
+  const zipped = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([zipped]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
 async function unpack(run, packed) {                  // reverses `pack` of document.py
   if (run.refused) { Object.assign(run, { bars: nothing(), idle: nothing(), memory: nothing() }, { times: {} }); return; }
-  const text = atob(packed), zipped = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) zipped[i] = text.charCodeAt(i);
-  const stream = new Blob([zipped]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const bytes = await inflate(packed);
   let at = 0;
   for (const [name, { rows, columns }] of Object.entries(run.tables)) {
     const table = run[name] = { rows };
