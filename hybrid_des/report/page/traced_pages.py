@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -184,10 +185,16 @@ def what_if_table(explanation: Explanation) -> str:
     base = max(explanation.duration, 1) / steps / before
     cells = []
     for name, first, end, count, microbatches in sorted(unique, key=lambda row: row[2] / row[3] / row[4]):
-        order = "" if first is None else exact(first / max(explanation.duration, 1) - 1)
+        order = "" if first is None else _change(first / max(explanation.duration, 1))
         step = format_seconds(end * 1e-12 / count)
-        gain = exact(end / count / microbatches / base - 1)
+        gain = _change(end / count / microbatches / base)
         cells.append(f"<tr><td>{html.escape(name)}<td>{order}<td>{step}<td>{gain}</tr>")
     head = "<tr><th>change<th>first order<th>step, simulated<th>per micro-batch</tr>"
     table = f"<table>{head}{''.join(cells)}</table>"
     return f"<h2>{len(cells)} changes, simulated</h2>{wide(table)}"
+
+
+def _change(ratio: float) -> str:
+    """A ratio of times as a change: "−19.2 %"."""
+    text = exact(ratio - 1).replace("-", "−")
+    return text if re.search("[1-9]", text) else "0 %"
