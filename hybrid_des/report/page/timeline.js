@@ -420,9 +420,9 @@ function nameCurves(pen, run, y, hueOf) {             // of many curves some: th
     pen.fillStyle = ink.dim; pen.fillText(text, x + 16, y); x += pen.measureText(text).width + 30;
   }
 }
-function placeOf(run, i) {                            // of a bar on the chart
-  const number = run.bars.lane[i], lane = lanes.find((one) => one.run === run && one.number === number) ?? lanes.find((one) => one.run === run && one.band === run.bands[laneOf(run, number).band]);
-  return [Math.max(xOf(run.bars.start[i]), LEFT), lane.y, Math.min(xOf(run.bars.start[i] + run.bars.length[i]), width), lane.height];
+function placeOf(run, i) {                            // of a bar on the chart, if its lane is shown
+  const number = run.bars.lane[i], lane = lanes.find((one) => one.run === run && one.number === number) ?? lanes.find((one) => one.run === run && one.links && one.band === run.bands?.[laneOf(run, number).band]);
+  return lane && [Math.max(xOf(run.bars.start[i]), LEFT), lane.y, Math.min(xOf(run.bars.start[i] + run.bars.length[i]), width), lane.height];
 }
 function drawPath(pen) {                              // what takes time, and thinner what leads from one to the next
   let joins = 0;                                      // stops too narrow to be told apart are not joined: zoom in for them
@@ -430,7 +430,7 @@ function drawPath(pen) {                              // what takes time, and th
   for (const run of runs) {
     inColumn(pen, run.column);
     const order = run.path ??= [...run.bars.path.keys()].filter((i) => run.bars.path[i]).sort((a, b) => run.bars.start[a] - run.bars.start[b]);
-    const shown = order.filter((i) => run.bars.start[i] + run.bars.length[i] >= view[0] && run.bars.start[i] <= view[1]).map((i) => placeOf(run, i));
+    const shown = order.filter((i) => run.bars.start[i] + run.bars.length[i] >= view[0] && run.bars.start[i] <= view[1]).map((i) => placeOf(run, i)).filter(Boolean);
     const wide = shown.filter(([x, , end]) => end - x >= JOINED);
     pen.globalAlpha = 0.4; pen.lineWidth = 1; pen.beginPath();
     for (let i = 1; i < wide.length; i++, joins++) {
@@ -445,8 +445,9 @@ function drawPath(pen) {                              // what takes time, and th
   return joins;
 }
 function drawChosen(pen) {
-  if (!chosen) return;
-  const [x, y, end, tall] = placeOf(...chosen);
+  const place = chosen && placeOf(...chosen);
+  if (!place) return;
+  const [x, y, end, tall] = place;
   inColumn(pen, chosen[0].column);
   pen.strokeStyle = ink.mark; pen.lineWidth = 2; pen.strokeRect(x - 1, y - 1, Math.max(end - x, 1) + 2, tall + 2);
 }

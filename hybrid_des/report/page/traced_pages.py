@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -21,11 +20,11 @@ from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.reasons import Reasons, reasons_of
 from hybrid_des.planning.program_table import NONE, Column
 from hybrid_des.report.compared import render_comparison
-from hybrid_des.report.explained import KEPT, detail_lines, exact, in_brief, offered
+from hybrid_des.report.explained import KEPT, detail_lines, in_brief, offered
 from hybrid_des.report.page.answer import cards, cards_of, section, wide
 from hybrid_des.report.page.document import WIDTH, PageRun, page_of
 from hybrid_des.report.plots.style import LINES
-from hybrid_des.units import format_seconds
+from hybrid_des.units import format_change, format_seconds
 
 ACROSS, HEIGHT, LEFT, BELOW, NAMES = 520, 220, 70, 34, 150  # pixels
 
@@ -185,16 +184,10 @@ def what_if_table(explanation: Explanation) -> str:
     base = max(explanation.duration, 1) / steps / before
     cells = []
     for name, first, end, count, microbatches in sorted(unique, key=lambda row: row[2] / row[3] / row[4]):
-        order = "" if first is None else _change(first / max(explanation.duration, 1))
+        order = "" if first is None else format_change(first / max(explanation.duration, 1) - 1)
         step = format_seconds(end * 1e-12 / count)
-        gain = _change(end / count / microbatches / base)
+        gain = format_change(end / count / microbatches / base - 1)
         cells.append(f"<tr><td>{html.escape(name)}<td>{order}<td>{step}<td>{gain}</tr>")
     head = "<tr><th>change<th>first order<th>step, simulated<th>per micro-batch</tr>"
     table = f"<table>{head}{''.join(cells)}</table>"
     return f"<h2>{len(cells)} changes, simulated</h2>{wide(table)}"
-
-
-def _change(ratio: float) -> str:
-    """A ratio of times as a change: "−19.2 %"."""
-    text = exact(ratio - 1).replace("-", "−")
-    return text if re.search("[1-9]", text) else "0 %"
