@@ -23,6 +23,7 @@ from hybrid_des import simulate
 from hybrid_des.analysis.explanation import explain
 from hybrid_des.report.page.document import PageRun, page_of
 from hybrid_des.report.page.traced_pages import explanation_page
+from hybrid_des.scenario.loading import load
 from hybrid_des.studies.advice import explain as explain_file
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -186,6 +187,28 @@ def test_links_are_folded_by_kind_until_they_are_clicked(tmp_path):
     assert found["tip"].startswith("NVLink links (")
     assert "tensor-parallel communication: " in found["tip"]
     assert found["busy"] >= float(result.breakdown.shares["tensor"])
+
+
+@pytest.mark.parametrize("sharing", ["fair", "fifo"])
+def test_the_use_of_links_counts_messages_at_the_same_time_once(sharing, tmp_path):
+    scenario = load(SCENARIOS / "contention_slower.yaml", [f"cluster.sharing={sharing}"])
+    result = simulate(scenario)
+    probe = "report({ busy: Object.fromEntries(runs[0].bands.map((band) => [band.name, band.busy])) });"
+    found = look(page_of([PageRun(result)]), tmp_path, probe)["busy"]
+    rows, end = result.timeline, result.run.timeline.duration / 1e12
+    for name, kind in (("NVLink", "nvlink"), ("NIC", "/nic")):
+        links = [mine for link, mine in rows.groupby("lane") if kind in link]
+        used = [busy(zip(mine["start_s"], mine["end_s"], strict=True)) / end for mine in links]
+        assert found[name] == pytest.approx(sum(used) / len(used), rel=0.03)
+
+
+def busy(spans):
+    """How long any of these spans lasts."""
+    total = until = 0.0
+    for start, end in sorted(spans):
+        total += max(end - max(start, until), 0.0)
+        until = max(until, end)
+    return total
 
 
 def test_a_rank_says_its_place_and_its_groups(tmp_path):

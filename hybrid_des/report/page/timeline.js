@@ -6,6 +6,7 @@ const STRIP = 0.24, NAMED = 8, JOINED = 3;            // the share of a lane for
 const GHOST = 10, GAP = 18, BIN = 4;                   // pixels for the ops of the run before; between columns; of a bin of crowded messages
 const look_of = { left: 150, memory: 110, columns: () => 1, unit: null, brief: false };   // pixels for names, of a memory curve; columns for a width; [bytes, name] of memory; whether several runs have their GPUs only
 const NOTHING = "Click a bar for its numbers.", FOLDED = " Click a kind of links to see each of them.";
+const FINE = 2000;                                     // bins of a run whose mean is the use of links: messages side by side in one count once
 const BAND = 30, OPEN = new Set();                     // pixels of all links of a kind; the kinds whose links are shown one by one
 const HATCH = { "/": [0, 8, 8, 0], "\\": [0, 0, 8, 8], "-": [0, 4, 8, 4], "|": [4, 0, 4, 8], "+": [0, 4, 8, 4, 4, 0, 4, 8], "x": [0, 8, 8, 0, 0, 0, 8, 8], ".": [3, 4, 5, 4], "//": [0, 8, 8, 0, 0, 4, 4, 0, 4, 8, 8, 4], "o": [2, 2, 6, 2, 6, 2, 6, 6, 6, 6, 2, 6, 2, 6, 2, 2] };   // lines on a tile, as page.css has them
 const ruler = $("ruler"), chart = $("chart");
@@ -375,7 +376,7 @@ function drawBand(pen, lane) {
   const { run, band, links, count, y, height: tall } = lane;
   pen.fillStyle = ink.lane; pen.fillRect(LEFT, y, width - LEFT, tall);
   drawShares(pen, run, useOf(lane, ...bins()), y, tall);
-  band.busy ??= sum([...useOf(lane, 0, run.duration, 1).values()].map(([share]) => share));
+  band.busy ??= sum([...useOf(lane, 0, run.duration / FINE, FINE).values()].map((shares) => sum([...shares]) / FINE));
   pen.fillStyle = ink.ink; pen.fillText(`${links.length ? OPEN.has(band.name) ? "▾ " : "▸ " : ""}${band.name}${count ? ` ×${count}` : ""}`, 0, y + 8, LEFT - 8);
   pen.fillStyle = ink.dim; pen.fillText(`${band.hidden.length ? "≥ " : ""}${percent(band.busy)} used`, 10, y + 22, LEFT - 18);
 }
