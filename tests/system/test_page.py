@@ -190,7 +190,7 @@ def test_links_are_folded_by_kind_until_they_are_clicked(tmp_path):
 
 
 @pytest.mark.parametrize("sharing", ["fair", "fifo"])
-def test_the_use_of_links_counts_messages_at_the_same_time_once(sharing, tmp_path):
+def test_messages_at_the_same_time_use_a_link_once(sharing, tmp_path):
     scenario = load(SCENARIOS / "contention_slower.yaml", [f"cluster.sharing={sharing}"])
     result = simulate(scenario)
     probe = "report({ busy: Object.fromEntries(runs[0].bands.map((band) => [band.name, band.busy])) });"
