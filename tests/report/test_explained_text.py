@@ -161,9 +161,10 @@ def test_everything_shows_the_same_verdict_and_lines():
     first, *_ = offered(whole.losses, whole.advice)["lines"]
     page, notebook = explanation_page(whole), whole._repr_html_()
     assert brief["Main loss"] == [verdict]
+    assert brief["Time"][0] in notebook
     assert first["change"] == "no recompute; TP8 → TP4, DP2 → DP4"
     for shown in (" ".join(page.split()), notebook):
-        assert verdict in shown and brief["Time"][0] in shown
+        assert verdict in shown
         assert "no recompute; TP8 → TP4, DP2 → DP4" in shown
     assert "critical path" not in render_explanation(whole) and "Path " in page
 
@@ -202,17 +203,6 @@ def test_a_terminal_shows_the_step_first(run, monkeypatch):
     assert run("explain", SCENARIOS / "prototype_4gpu.yaml", "--quiet")[0] == 0
     assert shown[0] == opening(step_alone(load(SCENARIOS / "prototype_4gpu.yaml")))
     assert len(shown) == 2 and shown[1].startswith("Main loss  ")
-
-
-def test_a_page_has_shares_that_sum_to_the_step(tmp_path):
-    """The page of a run, with the names and figures of its report."""
-    result = simulate(SCENARIOS / "contention_slower.yaml")
-    result.write(tmp_path)
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    bar, names = re.search(r'<div class="shares">(.*?)</div><div class="causes">(.*?)</div>', page).groups()
-    assert sum(map(float, re.findall(r"width:([\d.]+)%", bar))) == pytest.approx(100, abs=0.01)
-    assert f"computing {result.summary['step_shares']['computing']:.1%}" in names
-    assert set(re.findall(r">([a-z][^<>]*?) [\d.]+%<", names)) <= {one.label for one in content_of(result).shares}
 
 
 def test_each_part_of_the_bar_has_its_own_colour():
