@@ -99,10 +99,15 @@ def delay_text(culprit: Straggler, cost: float) -> str:
     """What delays the step, as a sentence."""
     name, one = named(culprit.name), culprit.together == 1
     if culprit.slow is not None and culprit.slow >= LONGER:
-        what = f"{'computes' if one else 'compute'} for {culprit.slow:.2f}× as long as the average rank"
+        what = f"{'computes' if one else 'compute'} for {times(culprit.slow)} as long as the average rank"
     else:
         what = "is slow" if one else "are slow"
     return f"{name[0].upper()}{name[1:]} {what}, which costs {percent(cost)} of the step."
+
+
+def times(factor: float) -> str:
+    """A factor with two decimal places, or four if it is close to one."""
+    return f"{factor:.2f}×" if factor >= LONGER else f"{factor:.4f}×"
 
 
 def named(components: str) -> str:

@@ -26,7 +26,7 @@ from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.verdict import listing, named, percent, shares_text
 from hybrid_des.pipeline.schedules import title_of
 from hybrid_des.report.content import ALARM, count, recomputed
-from hybrid_des.report.explained_details import detail_blocks, note_of
+from hybrid_des.report.explained_details import DETAIL_LABEL, LINK_NAMES, detail_blocks, note_of
 from hybrid_des.report.memory_text import gigabytes, of_memory, tensors_text
 from hybrid_des.report.text import NARROWEST, folded, labelled
 from hybrid_des.scenario.definition import Scenario
@@ -53,9 +53,6 @@ HALF = 2  # hardware is shown if it gives so many times what the best setting gi
 
 
 KEPT = "one or two settings, simulated; model, batch and machine stay the same"
-
-
-LINKS = {"nvlink": "NVLink", "nic": "NICs", "pcie": "PCIe"}
 
 
 GROUPS = {"TP": "tensor", "CP": "context", "PP": "pipeline", "DP": "data"}  # of GPUs, by their short names
@@ -110,7 +107,7 @@ def rest(
 
 def detail_lines(explanation: Explanation, width: int) -> list[str]:
     """What `--details` adds."""
-    return labelled(detail_blocks(explanation, max(width - LABEL, NARROWEST)), width, LABEL)
+    return labelled(detail_blocks(explanation, max(width - DETAIL_LABEL, NARROWEST)), width, DETAIL_LABEL)
 
 
 def in_brief(lost: Losses) -> dict[str, list[str]]:
@@ -360,7 +357,7 @@ def _likely(line: AdviceLine) -> str:
 def _faster_links(lost: Losses, advice: Advice | None) -> list[str]:
     """What the links that help most would give twice as fast, if no setting gives half as much."""
     name, most = _helpful_links(lost, advice)
-    links = LINKS.get(name, f"{name} links")
+    links = LINK_NAMES.get(name, f"{name} links")
     return [f"{links[0].upper()}{links[1:]} twice as fast would change the step by {signed(-most)}."] if name else []
 
 

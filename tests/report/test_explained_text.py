@@ -174,7 +174,7 @@ def test_everything_shows_the_same_verdict_and_lines():
     for shown in (" ".join(page.split()), notebook):
         assert verdict in shown and brief["Time"][0] in shown
         assert "no recompute; TP8 → TP4, DP2 → DP4" in shown
-    assert "critical path" not in render_explanation(whole) and "Path " in page
+    assert "ritical path" not in render_explanation(whole) and "Critical path  " in page
 
 
 def test_json_has_the_verdict_the_loss_and_advice(run):
@@ -199,7 +199,7 @@ def test_what_a_user_asks_is_answered_in_the_text(run):
 
 
 def test_details_are_those_who_ask_for(run):
-    labels = ("Path", "What if", "Ladder", "Ranking", "Idle")
+    labels = ("Critical path", "What if", "Idealised", "Sensitivity", "Idle time")
     short, long = (run("explain", SCENARIOS / "prototype_4gpu.yaml", *more)[1] for more in ((), ("--details",)))
     assert long.startswith(short.rstrip("\n"))  # without a what-if, which stands in the table
     assert [name for name in labels if f"\n{name} " in long] == list(labels)
