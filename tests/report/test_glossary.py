@@ -23,26 +23,27 @@ CAUSES = {cause_name(part).removeprefix("bubble: ").removeprefix("waiting for a 
 OF_DOCUMENTS = {"waiting for the document's other ranks"}  # a sentence of its own
 TERMS = {
     *SHARE_NAMES.values(), *OF_TRACES.values(), *NAMES.values(), *GROUPS, *map(title_of, names()),
-    *CAUSES - OF_DOCUMENTS, "activations", "likely", "prediction interval", "tight", "TP8", "micro-batches", "host inside ops",
+    *CAUSES - OF_DOCUMENTS, "activations", "likely", "prediction interval", "tight", "TP8", "micro-batches",
+    "host inside ops",
 }  # fmt: skip
 WRITTEN = (  # whose strings are printed
     "report/explained.py", "report/explained_details.py", "report/memory_text.py", "analysis/verdict.py",
     "studies/advice/words.py", "studies/advice/catches.py", "studies/jobs/explained.py",
 )  # fmt: skip
-PLAIN = {
-    *(
-        "activity all alone also among another any are as assumed at attention back begins behind beside bit bits buy "
-        "by change changes communication computation compute computes copy cost costs could custom delaying details "
-        "does each else ends enough equal equally even every exchanges fast faster fastest fewer fixed flag flags "
-        "from gathered gb goes hardware hold holds idle idles if into is it its job jobs kept label lacks last launch "
-        "layer layers least left less like lines longer loss machine makes many mean meanwhile memory messages "
-        "missing model modelled moments more most much name nearest need needs network next no node none not nothing "
-        "of on one or other others over pairs pass per quicker reach record recorded refused repeats runs same save "
-        "schedule second sent settings shapes shorter simulated single slow slowest spends split spread stay summed "
-        "take takes tenth than that then these this through together too transfer travel tried turns twice two value "
-        "values very wait waits was were what when which while whole with within without work would "
-    ).split()
-}  # English
+ENGLISH = (
+    "activity all alone also among another any are as assumed at attention back begins behind beside bit bits "
+    "buy by change changes communication computation compute computes copy cost costs could custom delaying "
+    "details does each else ends enough equal equally even every exchanges fast faster fastest fewer fixed "
+    "flag flags from gathered gb goes hardware hold holds idle idles if into is it its job jobs kept label "
+    "lacks last launch layer layers least left less like lines longer loss machine makes many mean meanwhile "
+    "memory messages missing model modelled moments more most much name nearest need needs network next no "
+    "node none not nothing of on one or other others over pairs pass per quicker reach record recorded refused "
+    "repeats runs same save schedule second sent settings shapes shorter simulated single slow slowest spends "
+    "split spread stay summed take takes tenth than that then these this through together too transfer travel "
+    "tried turns twice two value values very wait waits was were what when which while whole with within "
+    "without work would "
+)
+PLAIN = set(re.findall(r"\w+", ENGLISH))
 KEYS = {"fbwag", "activation", "async", "cut", "every", "ends-", "zb-h", "zero-", "traced", "transients",
         "microbatches", "keys", "collective", "quick", "set", "fsdp", "queue", "queueing", "link"}  # fmt: skip
 PRIVATE = re.compile(
