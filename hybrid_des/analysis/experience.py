@@ -271,7 +271,7 @@ def facts_of_several(stacks: Mapping[str, tuple[Experience, float]]) -> dict[str
 
 
 def text(experience: Experience, step: float) -> str:
-    """How sure a predicted step is, in words: "90 % interval 5.7 to 7.5 s; from 21 similar measured runs, Megatron on H100"."""
+    """How sure a predicted step is, in words: "90 % interval 5.7 to 7.5 s; from 21 similar measured runs, …"."""
     interval = experience.interval(step)
     if interval is None:
         return "nothing like this was measured"

@@ -212,8 +212,8 @@ def test_an_interval_says_which_runs_it_rests_on():
     found = of_runs(LIKE, [*[run_of(1.1)] * 5, *others, *[run_of(1.1, gpu="b200")] * 4, *[run_of(1.1, gpu="h200")] * 3])
     # 30 of 42 are off by 1.2, where 0.158 is usual: by a factor of exp(log(1.2) / (log(1.2) + 0.02) · 0.178)
     assert (
-        text(found, 6.0)
-        == "90 % interval 5.1 to 7 s; from 42 similar measured runs: Megatron on A100 (30), Megatron on H100 (5), others (7)"
+        text(found, 6.0) == "90 % interval 5.1 to 7 s; from 42 similar measured runs: "
+        "Megatron on A100 (30), Megatron on H100 (5), others (7)"
     )
 
 

@@ -230,7 +230,7 @@ def test_a_model_is_told_in_a_few_lines():
         text,
         re.M,
     )
-    assert re.search(r"^MFU +\d+\.\d%   of 312 TFLOP/s per GPU; HFU \d+\.\d%$", text, re.M)
+    assert re.search(r"^MFU +\d+\.\d %   of 312 TFLOP/s per GPU; HFU \d+\.\d %$", text, re.M)
     assert re.search(r"^tokens per second +[\d,]+   [\d,]+ per GPU$", text, re.M)
     assert re.search(
         r"^  by part +.* parameters, .* gradients, .* optimizer,\n +.* activations, .* transients$", text, re.M
