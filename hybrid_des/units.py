@@ -118,9 +118,9 @@ def grouped_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, l
     return groups
 
 
-def format_share(share: float) -> str:
+def format_share(share: Fraction | float) -> str:
     """A share in percent with one decimal place: "45.6 %"."""
-    return f"{100 * share:.1f} %"
+    return f"{100 * float(share):.1f} %"
 
 
 def format_change(share: float) -> str:

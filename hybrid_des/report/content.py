@@ -9,7 +9,6 @@ from hybrid_des.analysis.idle import HOST
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.model_figures import peak_of
 from hybrid_des.analysis.step_breakdown import BUBBLE, COMMUNICATION, RECOMPUTING, StepBreakdown
-from hybrid_des.analysis.verdict import percent
 from hybrid_des.cluster.gpus import factors
 from hybrid_des.collectives.checking import unchecked
 from hybrid_des.pipeline.schedules.one_f_one_b import InPairs
@@ -140,7 +139,7 @@ def _model(scenario: Scenario) -> list[str]:
         _experts(scenario),
         scenario.sharding if scenario.sharding != "none" else "",
         f"{recomputed(scenario)} recomputation" if scenario.recompute != "none" else "",
-        *(f"{percent(share)} of {what} in host memory" for what, share in away if share),
+        *(f"{float(share) * 100:.0f} % of {what} on hosts" for what, share in away if share),
         {"none": "", "layers": "CUDA graphs of layers", "full": "a CUDA graph of the step"}[scenario.cuda_graphs],
     ]
     return ["; ".join([", ".join(filter(None, sizes)), ", ".join(filter(None, facts))])]
@@ -259,7 +258,7 @@ def _headline(scenario: Scenario, facts: Mapping[str, Any], breakdown: StepBreak
         Fact("step time", format_seconds(facts["step_time_s"]), "; ".join([rate, *sure])),
         *_stack(facts),
         Fact(
-            "bubble", format_share(float(breakdown.shares[BUBBLE])), "of the step: pipeline ranks wait for each other"
+            "bubble", format_share(breakdown.shares[BUBBLE]), "of the step: GPUs wait for other ranks of their pipeline"
         ),
         *_communication(facts, breakdown),
         *_host_bound(scenario, breakdown),
@@ -271,7 +270,7 @@ def _stack(facts: Mapping[str, Any]) -> Iterator[Fact]:
     """The step of either stack where the scenario leaves open which one it is."""
     if "step_time_by_stack_s" in facts:
         fused, eager = map(format_seconds, facts["step_time_by_stack_s"].values())
-        yield Fact("stack", "open", f"fused kernels {fused}, eager about {eager}; model.written says which")
+        yield Fact("stack", "open", f"fused {fused}, eager about {eager}; model.written says which")
 
 
 def _host_bound(scenario: Scenario, breakdown: StepBreakdown) -> list[Fact]:
@@ -279,16 +278,14 @@ def _host_bound(scenario: Scenario, breakdown: StepBreakdown) -> list[Fact]:
     reached, share = scenario.efficiency, float(breakdown.shares[HOST])
     if reached is None or not reached.launch or scenario.offload.activations or share < HOST_BOUND:
         return []
-    return [
-        Fact("host-bound", format_share(share), "of the step GPUs wait for launches (efficiency.launch, cuda_graphs)")
-    ]
+    return [Fact("host-bound", format_share(share), "of the step waits for launches (efficiency.launch, cuda_graphs)")]
 
 
 def _efficient(facts: Mapping[str, Any]) -> str:
     """What share of the GPUs' time is computing."""
     again = facts["step_shares"][RECOMPUTING]
     without = f" ({format_share(facts['efficiency'] - again)} without recomputation)" if again else ""
-    return f"on {count(facts['ranks'], 'GPU')}, which compute {format_share(facts['efficiency'])} of the time{without}"
+    return f"on {count(facts['ranks'], 'GPU')}, {format_share(facts['efficiency'])} efficient{without}"
 
 
 def _communication(facts: Mapping[str, Any], breakdown: StepBreakdown) -> list[Fact]:

@@ -28,7 +28,7 @@ def result_of(pipeline=2, microbatches=8, kind="1f1b", **options):
 
 def test_the_headline_gives_the_figures_of_the_summary():
     text = render(result_of())
-    for figure in ("1.21 s", "10.7 %", "3.44×", "compute 86.0 % of the time", "3.3 %"):
+    for figure in ("1.21 s", "10.7 %", "3.44×", "86.0 % efficient", "3.3 %"):
         assert figure in text
 
 
