@@ -145,9 +145,11 @@ QUICK = {"a100_8x.yaml", "first.yaml", "prototype_4gpu.yaml", "21.yaml"}
 def test_the_text_has_at_most_fifteen_lines_without_keys(file):
     scenario = load(file)
     found = losses(scenario)
-    text = render_explanation(found, 100, advice=advise(scenario, run=found.run))
-    lines = text.splitlines()
-    assert len(lines) <= 15
+    advised = advise(scenario, run=found.run)
+    for width in (100, 120):
+        lines = render_explanation(found, width, advice=advised).splitlines()
+        assert len(lines) <= 15 and max(map(len, lines)) <= width
+    text = "\n".join(lines)
     assert [line for line in lines if PAIR.search(line) and not line.startswith("    ")] == []
     summary = simulate(scenario).summary
     shares, loss = summary["step_shares"], found.main_loss
