@@ -18,7 +18,7 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from hybrid_des.analysis.advice import Advice, AdviceLine
-from hybrid_des.analysis.experience import experience
+from hybrid_des.analysis.experience import experience, range_text
 from hybrid_des.analysis.explanation import Explanation
 from hybrid_des.analysis.losses import Losses
 from hybrid_des.analysis.memory_use import memory_use
@@ -32,7 +32,7 @@ from hybrid_des.report.text import NARROWEST, folded, labelled
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.memory import MemoryPeak, worst_peak
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.units import SECONDS, format_number, format_seconds
+from hybrid_des.units import format_number, format_seconds
 
 LABEL = 11  # characters of a label
 
@@ -211,7 +211,7 @@ def _step(run: Run, findings: RunAnalysis) -> str:
     known = experience(run.scenario)
     interval = known.interval(step) if known is not None and peak.fits else None
     takes = "takes" if peak.fits else "would take"
-    sure = f" (90 % prediction interval: {_from_to(*interval)})" if interval else ""
+    sure = f" (90 % prediction interval: {range_text(*interval)})" if interval else ""
     enough = "" if peak.fits else " on GPUs with enough memory"
     also = [_throughput(run.scenario, facts)]
     if "mfu" in facts:
@@ -234,16 +234,6 @@ def _throughput(scenario: Scenario, facts: Mapping[str, Any]) -> str:
     what, key = ("tokens", "tokens_per_gpu_s") if noun == "sequence" else (f"{noun}s", "samples_per_gpu_s")
     rate = facts[key]
     return f"{rate:,.0f} {what}/s per GPU" if rate >= 100 else f"{rate:.3g} {what}/s per GPU"
-
-
-def _from_to(low: float, high: float) -> str:
-    """An interval of times with three digits, in the unit of its upper end: "20.3 to 26.7 s"."""
-    factor, unit = next(((size, name) for size, name in SECONDS if high >= size), SECONDS[-1])
-    return f"{_three_digits(low / factor)} to {_three_digits(high / factor)} {unit}"
-
-
-def _three_digits(number: float) -> str:
-    return f"{number:#.3g}".removesuffix(".") if number < 999.5 else f"{number:,.0f}"
 
 
 def _what_ifs(explanation: Explanation, width: int) -> list[str]:

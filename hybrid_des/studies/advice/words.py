@@ -53,7 +53,7 @@ def _sharding(before: Scenario, after: Scenario) -> Iterator[str]:
     if before.sharding != after.sharding and not alone:
         framework = framework_of(after)
         library = FSDP.get(after.sharding) if framework is not None and framework.name == MEGATRON else None
-        level = "no sharding" if after.sharding == "none" else after.sharding
+        level = "no sharding" if after.sharding == "none" else after.sharding.replace("zero", "ZeRO")
         yield level if library is None or after.parallel.pipeline > 1 else f"{level} ({library})"
 
 
