@@ -97,11 +97,11 @@ def verdict(
 
 def delay_text(culprit: Straggler, cost: float) -> str:
     """What delays the step, as a sentence."""
-    name, one = named(culprit.name), culprit.together == 1
+    name, alone = named(culprit.name), culprit.together == 1
     if culprit.slow is not None and culprit.slow >= LONGER:
-        what = f"{'computes' if one else 'compute'} for {times(culprit.slow)} as long as the average rank"
+        what = f"{'computes' if alone else 'compute'} for {times(culprit.slow)} as long as the average rank"
     else:
-        what = "is slow" if one else "are slow"
+        what = "is slow" if alone else "are slow"
     return f"{name[0].upper()}{name[1:]} {what}, which costs {percent(cost)} of the step."
 
 

@@ -253,9 +253,9 @@ def _time(seconds: Fraction) -> str:
 
 def _headline(scenario: Scenario, facts: Mapping[str, Any], breakdown: StepBreakdown) -> list[Fact]:
     rate = f"{format_number(facts['microbatches_per_s'])} micro-batches/s"
-    sure = [facts["experience"]["text"]] if "experience" in facts else []
+    note = facts["experience"]["text"] if "experience" in facts else rate  # a model's rate is that of its samples
     return [
-        Fact("step time", format_seconds(facts["step_time_s"]), "; ".join([rate, *sure])),
+        Fact("step time", format_seconds(facts["step_time_s"]), note),
         *_stack(facts),
         Fact(
             "bubble", format_share(breakdown.shares[BUBBLE]), "of the step: GPUs wait for other ranks of their pipeline"
