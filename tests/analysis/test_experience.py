@@ -201,7 +201,7 @@ def test_the_report_and_the_summary_say_how_sure_they_are(monkeypatch):
     assert figures["like"] == "a100, 16 bits, dense"
     assert (figures["stack"], figures["stack_measured"]) == ("Megatron on A100", True)
     assert figures["rests_on"] == {"Megatron on A100": 20}
-    assert step_line(result).endswith(f" s   {figures['text']}")
+    assert step_line(result).endswith(f"s   {figures['text']}")
     assert re.fullmatch(
         r"90 % interval [\d.]+ to [\d.]+ m?s; from 20 similar measured runs, Megatron on A100", figures["text"]
     )
@@ -224,7 +224,7 @@ def test_where_no_run_is_known_the_report_says_so(monkeypatch):
         "like": "a100, 16 bits, dense", "runs": 0, "interval_s": None, "interval_runs": 0, "stack": "Megatron on A100",
         "stack_measured": False, "rests_on": {}, "text": "nothing like this was measured",
     }  # fmt: skip
-    assert step_line(result).endswith(" s   nothing like this was measured")
+    assert step_line(result).endswith("s   nothing like this was measured")
 
 
 def test_times_that_are_given_have_no_experience():
