@@ -103,7 +103,7 @@ class ExplainedJobs:
         title = f"{name}: a training step takes {format_seconds(step)} beside the other jobs{more}, "
         title += f"{format_seconds(alone)} alone"
         verdict = (
-            f"{format_share(others / step)} of the step goes to waiting for messages of other jobs." if step else ""
+            f"{format_share(others / step)} of the critical path is waiting for messages of other jobs." if step else ""
         )
         if not others:
             verdict = "No message of another job is on its critical path."

@@ -110,7 +110,7 @@ def test_the_command_explains_each_job(tmp_path, capsys):
     assert main(["explain", str(file)]) == 0
     said = capsys.readouterr().out
     assert (
-        "% of the step goes to waiting for messages of other jobs." in said
+        "% of the critical path is waiting for messages of other jobs." in said
         and "Waits for      bert on link node" in said
     )
     assert main(["explain", str(file), "--json"]) == 0
