@@ -59,7 +59,7 @@ from hybrid_des.analysis.losses import LINKS, Losses
 from hybrid_des.analysis.notebook_view import as_html
 from hybrid_des.analysis.step_breakdown import BUBBLE, SLOWER, StepBreakdown
 from hybrid_des.analysis.tasks import AtOnce, LocalTask, Task, grouped, in_turn
-from hybrid_des.analysis.verdict import percent, shares_text
+from hybrid_des.analysis.verdict import shares_text
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cost_model.documents import packed_steps
 from hybrid_des.errors import HybridDesError
@@ -132,7 +132,7 @@ class Explanation(Mapping[str, "pd.DataFrame"]):
             "exposed communication": self.breakdown.exposed,
             "host": shares[HOST],
         }
-        text = ", ".join(f"{percent(share)} {name}" for name, share in parts.items() if round(share, 2))
+        text = ", ".join(f"{float(share):.0%} {name}" for name, share in parts.items() if round(share, 2))
         return f"<Explanation of {self.run.scenario.name}: step {step}; {text}>"
 
     def _repr_html_(self) -> str:

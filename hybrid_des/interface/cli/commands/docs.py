@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a page and a section, or the schema."""
     page = parser.add_argument(
         "page",
-        metavar="PAGE|KEY|WORD",
+        metavar="PAGE|KEY",
         nargs="?",
         help="a page, a key of a scenario or summary, or a word of the output; without one, all pages are listed",
     )
