@@ -150,7 +150,7 @@ def _experts(scenario: Scenario) -> str:
     expert, experts = scenario.parallel.expert, scenario.experts
     if expert == 1:
         return ""
-    beside = " beside computation" if experts.streams else ""
+    beside = " overlapped with computation" if experts.streams else ""
     where = f", {experts.placement}" if experts.moved else ""
     return f"experts over {expert} ranks{where}, {experts.dispatcher}{beside}"
 
@@ -180,8 +180,8 @@ def notes_of(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
         notes.append(f"kernels were recorded on {recorded}: {scaled}; those of other names keep their time; {met}")
     if _streams_alone(scenario):
         notes.append(
-            "experts.streams hides no exchange: no op of another micro-batch runs beside it; schedule.pairs: true has "
-            "a forward and a backward run together"
+            "experts.streams hides no all-to-all: no op of another micro-batch runs beside it; schedule.pairs: true "
+            "has a forward and a backward run together"
         )
     if scenario.fsdp and scenario.background:
         notes.append("collectives of single layers take as long as alone: background traffic does not slow them")
@@ -253,9 +253,9 @@ def _time(seconds: Fraction) -> str:
 
 def _headline(scenario: Scenario, facts: Mapping[str, Any], breakdown: StepBreakdown) -> list[Fact]:
     rate = f"{format_number(facts['microbatches_per_s'])} micro-batches/s"
-    sure = [facts["experience"]["text"]] if "experience" in facts else []
+    note = facts["experience"]["text"] if "experience" in facts else rate  # a model's rate is that of its samples
     return [
-        Fact("step time", format_seconds(facts["step_time_s"]), "; ".join([rate, *sure])),
+        Fact("step time", format_seconds(facts["step_time_s"]), note),
         *_stack(facts),
         Fact(
             "bubble", format_share(breakdown.shares[BUBBLE]), "of the step: GPUs wait for other ranks of their pipeline"
@@ -376,7 +376,7 @@ def _slower(facts: Mapping[str, Any]) -> list[Fact]:
     """What computation lost beside communication."""
     if not facts.get("slowed_s"):
         return []
-    return [Fact("slowed compute", format_seconds(facts["slowed_s"]), "per rank, beside collectives")]
+    return [Fact("slowed compute", format_seconds(facts["slowed_s"]), "per rank, while collectives run beside it")]
 
 
 def _outer(facts: Mapping[str, Any]) -> list[Fact]:

@@ -209,13 +209,13 @@ def test_the_verdict_names_tensor_collectives_that_cost_most():
     text = " ".join(render_explanation(explained).split())
     share = explained.breakdown.shares["tensor"]
     assert share > Fraction(1, 5)
-    assert f"Main loss tensor-parallel communication: {float(share) * 100:.0f} % of the step. It ex" in text
+    assert f"Main loss {float(share) * 100:.0f} % of the step goes to tensor-parallel communication: every" in text
     assert "compute-bound" not in text and "wait for bytes" not in text
 
 
 def test_a_verdict_without_a_large_loss_blames_nothing():
     text = render_explanation(explain(scenario("1f1b", 1, 4)))
-    assert "Main loss  computing is 100 %\n" in text
+    assert "Main loss  100 % of the step is computing.\n" in text
 
 
 def test_collectives_inside_ops_are_drawn_in_lanes(found):

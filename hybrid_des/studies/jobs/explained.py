@@ -16,7 +16,7 @@ from hybrid_des.analysis.tasks import AtOnce, grouped, in_turn
 from hybrid_des.engine.causes import Causes
 from hybrid_des.planning.program_table import Column
 from hybrid_des.report.content import alarm_of
-from hybrid_des.report.text import labelled
+from hybrid_des.report.text import folded, labelled
 from hybrid_des.scenario.jobs import Jobs, load_jobs
 from hybrid_des.scenario.loading import Source
 from hybrid_des.studies.jobs.neighbours import (
@@ -27,7 +27,7 @@ from hybrid_des.studies.jobs.neighbours import (
     together,
 )
 from hybrid_des.studies.jobs.variants import Build, SimulatedVariant, asked, proposed, steps_of, why_none
-from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds, format_share
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_change, format_seconds, format_share
 
 SHOWN = 0.0005  # of the step; smaller parts have no figures
 
@@ -42,6 +42,10 @@ CHANGES = "What helps"
 
 
 NOT_OTHERS = "no message of another job is on its critical path"
+LABEL = 15  # characters of a label
+
+
+WORDS = {"compute": "computing", "transfer": "on links", "queueing": "in queues", OTHER_JOBS: "messages of other jobs"}
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ class ExplainedJobs:
         head = f"step {format_seconds(step)}, alone {format_seconds(alone)}"
         if not share:
             return f"{head}: {NOT_OTHERS}"
-        return f"{head}: {format_share(share)} of the step waits for messages of {' and '.join(behind) or 'others'}"
+        return f"{head}: {format_share(share)} of its critical path is waiting for messages of {' and '.join(behind) or 'others'}"
 
     def _behind(self, explained_job: ExplainedJob) -> list[str]:
         """The jobs whose messages are before those of a job, those that it waits for the longest first."""
@@ -146,37 +150,43 @@ class ExplainedJobs:
         """A few lines per job with its critical path and idle time, and one per change."""
         blocks = ["\n".join(self._of(one, width)) for one in self.jobs]
         base, why = steps_of(self.neighbours), [f"not tried: {self.not_tried}"] if self.not_tried else []
-        blocks.append("\n".join(labelled([("What if", [*(one.told(base) for one in self.tried), *why])], width)))
+        blocks.append("\n".join(labelled([("What if", [*(one.told(base) for one in self.tried), *why])], width, LABEL)))
         return "\n\n".join(blocks)
 
     def _of(self, explained_job: ExplainedJob, width: int) -> list[str]:
         facts = explained_job.to_mapping()
         step, alone = facts["step_time_s"], facts["alone_step_time_s"]
         others = facts["critical_path_s"][OTHER_JOBS]
-        title = f"{explained_job.run.job.name}: step {format_seconds(step)}, alone {format_seconds(alone)}"
-        verdict = f"{others / step:.1%} of the step waits for {OTHER_JOBS}" if step else ""
+        name = explained_job.run.job.name
+        more = f" ({format_change(step / alone - 1)})" if alone else ""
+        title = f"{name}: a training step takes {format_seconds(step)} beside the other jobs{more}, "
+        title += f"{format_seconds(alone)} alone"
+        verdict = (
+            f"{format_share(others / step)} of the critical path is waiting for messages of other jobs." if step else ""
+        )
         if not others:
-            verdict = NOT_OTHERS
+            verdict = "No message of another job is on its critical path."
         waits = [wait for wait in self.neighbours.rows.waits if wait.job == explained_job.run.job.name][:MOST_BEHIND]
         steps = explained_job.run.together.scenario.steps
         behind = ", ".join(
-            f"{wait.behind} on {wait.link} ({wait.messages / steps:.3g} messages per step, "
-            f"{format_seconds(wait.waited / wait.messages / PICOSECONDS_PER_SECOND)} each)"
+            f"{wait.behind} on link {wait.link} ({wait.messages / steps:.3g} messages per step, each for "
+            f"{format_seconds(wait.waited / wait.messages / PICOSECONDS_PER_SECOND)})"
             for wait in waits
         )
         blocks = [
-            ("Verdict", [verdict]),
-            ("Path", [_parts(facts["critical_path_s"], step)]),
-            ("Idle", [_parts(facts["idle_by_reason_s"], step) or "nothing"]),
-            *([("Behind", [behind])] if behind else []),
+            ("Main loss", [verdict]),
+            ("Critical path", [_parts(facts["critical_path_s"], step)]),
+            ("Idle time", [_parts(facts["idle_by_reason_s"], step) or "none"]),
+            *([("Waits for", [behind])] if behind else []),
         ]
         alarm = textwrap.wrap(alarm_of(explained_job.run.together), width, subsequent_indent="  ")
-        return [title, *alarm, *labelled(blocks, width)]
+        return [*folded(title, width), *alarm, *labelled(blocks, width, LABEL)]
 
 
 def _parts(seconds: Mapping[str, float], step: float) -> str:
     shown = {name: time for name, time in seconds.items() if step and time / step >= SHOWN}
-    return ", ".join(f"{name} {time / step:.1%}" for name, time in sorted(shown.items(), key=lambda entry: -entry[1]))
+    longest = sorted(shown.items(), key=lambda entry: -entry[1])
+    return ", ".join(f"{WORDS.get(name, name)} {format_share(time / step)}" for name, time in longest)
 
 
 def explain_jobs(
