@@ -184,6 +184,15 @@ def test_a_line_of_torchtitan_is_read_as_it_was_written(tmp_path, scenario):
     assert to_mapping(scenario_from({"name": "job", **values})) == to_mapping(wanted)
 
 
+@from_table
+def test_weights_stay_gathered_in_a_pipeline_of_torchtitan(tmp_path, policy, pipeline, sharding):
+    """`default` reshards after the forward without a pipeline only (get_fsdp_reshard_after_forward_policy)."""
+    stated = f"fsdp_reshard_after_forward = '{policy}'\n" if policy else ""
+    text = f"[parallelism]\npipeline_parallel_degree = {pipeline}\ndata_parallel_shard_degree = 4\n{stated}"
+    job = written(tmp_path, f"[model]\nname = 'llama3'\nflavor = '8B'\n{text}", "job.toml")
+    assert read_job([job]).values["sharding"] == sharding
+
+
 def test_a_length_that_no_file_states_is_said(tmp_path):
     job = tmp_path / "launch.sh"
     job.write_text("deepspeed --num_gpus 8 train.py --model_name_or_path meta-llama/Llama-3.1-8B")

@@ -59,7 +59,7 @@ def _flags(scenario: Scenario, values: Values) -> Iterator[str]:
     parallel, schedule = scenario.parallel, scenario.schedule
     pipeline, kind = parallel.pipeline > 1, schedule.kind
     sharded = scenario.sharding in ("zero-2", "zero-3")
-    policy = "never" if scenario.sharding == "zero-2" or pipeline else "always"
+    policy = "always" if scenario.sharding == "zero-3" else "never"
     by_file = pipeline and kind not in SCHEDULES and kind not in TWO_COPIES
     less = 1 if parallel.stages == "ends-1" else 0
     local = schedule.microbatch_size * (schedule.microbatches if pipeline else 1)
