@@ -3,8 +3,8 @@
 torchrun starts `--nproc-per-node` processes, one per GPU (docs.pytorch.org/docs/stable/elastic/run.html); `gpu` and
 `auto` are all that the node has. `--gres=gpu:8`, `--gpus-per-node=h100:8`, `--gpus=64` and `--gpus-per-task` say what
 a node has, `--ntasks-per-node` and `--ntasks` how many processes SLURM starts (slurm.schedmd.com/sbatch.html): one per
-node, where that starts the others. mpirun's `-np` and `--world-size` are all processes, one per GPU. Numbers that do not
-agree are named, with the one that counts.
+node, where that starts the others. mpirun's `-np` and `--world-size` are all processes, one per GPU. Numbers that do
+not agree are named, with the one that counts.
 """
 
 import math
@@ -83,7 +83,7 @@ def machine(given: Given) -> Machine:
 
 
 def _of_ranks(given: Given, per_node: int | None, slurm: _Slurm) -> tuple[int | None, int | None, list[str]]:
-    """Nodes and GPUs per node of so many processes, where nothing says how many there are on a node; and what is said."""
+    """Nodes and GPUs per node of so many processes, where nothing says how many a node has; and what is said of it."""
     flag = next((flag for flag in _RANKS if _number(given, flag) is not None), "")
     ranks = _number(given, flag)
     if ranks is None:
