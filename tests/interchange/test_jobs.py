@@ -193,6 +193,21 @@ def test_weights_stay_gathered_in_a_pipeline_of_torchtitan(tmp_path, policy, pip
     assert read_job([job]).values["sharding"] == sharding
 
 
+def test_what_touches_model_plan_or_memory_comes_first(tmp_path):
+    text = "zz_name: 1\nzero_optimization: {stage: 2, some_bucket: 5}\nother_word: 2\ntrain_batch_size: 8\nnew_precision: 3\n"
+    job = written(tmp_path, f"{text}communication_data_type: odd\n")
+    imported = read_job([job], fixed={"cluster.nodes": 1, "model.base": "llama2-7b"})
+    lines = ["zero_optimization.some_bucket: 5", "new_precision: 3", "communication_data_type: odd"]
+    assert [*imported.unread] == [*lines, "zz_name: 1", "other_word: 2"]
+    assert imported.minor == 2
+
+
+def test_a_missing_model_is_said_before_settings(tmp_path):
+    job = written(tmp_path, "base_model: someone/unheard-of\nmicro_batch_size: 1\nsome_batch: 2\n")
+    first, *_ = read_job([job], "axolotl").unread
+    assert first.startswith("model: someone/unheard-of: not in the catalogue")
+
+
 def test_a_length_that_no_file_states_is_said(tmp_path):
     job = tmp_path / "launch.sh"
     job.write_text("deepspeed --num_gpus 8 train.py --model_name_or_path meta-llama/Llama-3.1-8B")

@@ -71,7 +71,12 @@ def without_equal(given: Given, flags: Sequence[str]) -> dict[str, str]:
     return {**given.unmodelled, **{flag: _UNMODELLED[flag[2:]] for flag in flags if flag[2:] in _UNMODELLED}}
 
 
+def matters(name: str) -> bool:
+    """Whether the name of a setting speaks of a model, a plan, memory or time."""
+    return _MATTERS.search(name.lower()) is not None
+
+
 def split(lines: Sequence[str]) -> tuple[list[str], list[str]]:
     """Flags that were not understood: those that speak of models, plans, memory or time, and the others."""
-    matter = [line for line in lines if "; did you mean" in line or _MATTERS.search(line.partition(" ")[0])]
+    matter = [line for line in lines if "; did you mean" in line or matters(line.partition(" ")[0])]
     return matter, [line for line in lines if line not in matter]

@@ -109,7 +109,7 @@ def _with_recipe(flat: Flat, program: Tool, name: str, stated: Stated) -> Flat:
         if file is None:
             where = "its source is not beside the job, nor in the active environment"
             said = f"{key}: {called}: {where}; run this there, or give what a run prints ({table.prints})"
-            (stated.assumed if key in program.keys else stated.unread).append(said)
+            (stated.assumed if key in program.keys else stated.asked).append(said)
             continue
         built = built_by(file, f"{function}{called.removeprefix(short)}", lambda values: True, stated.places)
         stated.read.append(f"{key}: {called} is built in {file.name}")
@@ -135,7 +135,7 @@ def _read_named(users: tuple[Path, ...], named: str, program: Tool, stated: Stat
     if file is None:
         otherwise = {path: named if path == "model_name" else UNKNOWN for path in paths}
         stated.values = {**otherwise, **stated.values}
-        stated.unread.append(f"{named}: named in {user.name}, but not beside it; give it with another --from-job")
+        stated.asked.append(f"{named}: named in {user.name}, but not beside it; give it with another --from-job")
         return
     _read(file, None, stated, users, program)
 
@@ -152,7 +152,7 @@ def _scenario(stated: Stated, fixed: Mapping[str, Any], model: Imported | None, 
         if own["model.base"] == UNKNOWN and _SIZES.keys() <= stated.flags.keys():
             own = {}
         elif own["model.base"] == UNKNOWN:
-            stated.unread.append(f"model: {named}: not in the catalogue; give its config.json with --from, too")
+            stated.asked.append(f"model: {named}: not in the catalogue; give its config.json with --from, too")
         else:
             stated.assumed.append(f"model: {own['model.base']}: the published model of this name, for {named}")
     if not stated.flags and not own and "model.layers" not in values:
@@ -172,10 +172,12 @@ def _scenario(stated: Stated, fixed: Mapping[str, Any], model: Imported | None, 
     assumed = complete(values, fixed, None if options is None else options.layers, name)
     if options is not None and options.latent and values.get("recompute") == [OPS] and "recompute" not in fixed:
         values["recompute"] = UNKNOWN
-        stated.unread.append("recompute: UNKNOWN: a choice by operator, which is not described for latent attention")
+        stated.asked.append("recompute: UNKNOWN: a choice by operator, which is not described for latent attention")
     asked = () if "cluster.gpu" in values else ("cluster.gpu: nothing names it",)
     assumed = [*stated.assumed, *_defaults(stated, values), *assumed, *asked]
-    return Imported(values, tuple(assumed), tuple(stated.unread), tuple(stated.idle), read=tuple(stated.read))
+    unread = (*stated.asked, *stated.unread, *stated.minor)
+    read = tuple(stated.read)
+    return Imported(values, tuple(assumed), unread, tuple(stated.idle), minor=len(stated.minor), read=read)
 
 
 def _defaults(stated: Stated, values: Mapping[str, Any]) -> Iterator[str]:
@@ -216,7 +218,7 @@ def _of_megatron(
     gpus = {flag: [str(known[path])] for flag, path in machine.items() if isinstance(known.get(path), int)}
     flags = {**below, **stated.flags, **gpus}
     read = read_megatron(" ".join(shlex.join([flag, *words]) for flag, words in flags.items()), name)
-    result = dict(read.values)
+    result, first = dict(read.values), len(read.unread) - read.minor
     if below:
         own = {path: value for path, value in values.items() if path.startswith("model.")}
         said = {path: result[path] for flag, path in _OF_MODEL.items() if flag in stated.flags and path in result}
@@ -235,7 +237,8 @@ def _of_megatron(
             *assumed,
             *(line for line in read.assumed if line.partition(":")[0] not in known),
         ),
-        unread=(*stated.unread, *read.unread),
+        unread=(*stated.asked, *read.unread[:first], *stated.unread, *read.unread[first:], *stated.minor),
+        minor=read.minor + len(stated.minor),
         idle=(*stated.idle, *read.idle),
         refused=read.refused if stated.is_line else (),
         read=tuple(stated.read),

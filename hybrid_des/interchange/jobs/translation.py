@@ -9,6 +9,7 @@ from typing import Any
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.interchange.frameworks.hugging_face import read_hugging_face
+from hybrid_des.interchange.frameworks.megatron_flags import matters
 from hybrid_des.interchange.frameworks.megatron_unknown import STATES
 from hybrid_des.interchange.jobs.mappings import PROGRAM, Flat, class_name
 from hybrid_des.interchange.jobs.plan import QUANTITIES
@@ -37,7 +38,9 @@ class Stated:
         given: keys with a value, also without what stands in front of them.
         is_line: whether all flags are meant for Megatron-LM's own program.
         read: the keys that were read, with what they are called here.
+        asked: what is to be stated or given, one line each.
         assumed, unread, idle: as in `Imported`.
+        minor: settings that were not understood and whose names speak of no model, plan, memory or time.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -51,7 +54,9 @@ class Stated:
     is_line: bool = True
     read: list[str] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    minor: list[str] = field(default_factory=list)
     idle: list[str] = field(default_factory=list)
 
 
@@ -142,14 +147,14 @@ class _Reading:
             elif table.flags and "." not in inner:
                 self._flag(f"--{inner.replace('_', '-')}", value)
             else:
-                self._stated.unread.append(shown)
+                self._not_understood(inner, shown)
             return
         if isinstance(value, Undecided):
             self._leave_open(key, entry, value)
             return
         targets = self._targets(entry, key, value)
         if targets is None:
-            self._stated.unread.append(shown)
+            self._not_understood(inner, shown)
             return
         for target, theirs in targets.items():
             self._put(target, theirs, key)
@@ -162,6 +167,9 @@ class _Reading:
         if named and value not in (None, "auto"):
             self._stated.read.append(f"{shown} is {', '.join(named)}")
 
+    def _not_understood(self, name: str, line: str) -> None:
+        (self._stated.unread if matters(name) else self._stated.minor).append(line)
+
     def _leave_open(self, key: str, entry: Any, why: Undecided) -> None:
         """Mark what a value states that a recipe does not tell from its source."""
         meanings = entry.values() if isinstance(entry, dict) else [{entry: why}]
@@ -172,7 +180,7 @@ class _Reading:
         self._stated.undecided |= paths - {*QUANTITIES}
         state = f"; state {', '.join(sorted(paths - {*QUANTITIES}))} with --set" if paths - {*QUANTITIES} else ""
         if targets:
-            self._stated.unread.append(f"{key}: cannot be told from the recipe: {why}{state}")
+            self._stated.asked.append(f"{key}: cannot be told from the recipe: {why}{state}")
 
     def join(self, groups: Mapping[str, Sequence[str]]) -> None:
         """Put the texts of keys one after the other, where all are stated."""
