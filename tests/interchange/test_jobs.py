@@ -194,8 +194,8 @@ def test_weights_stay_gathered_in_a_pipeline_of_torchtitan(tmp_path, policy, pip
 
 
 def test_what_touches_model_plan_or_memory_comes_first(tmp_path):
-    text = "zz_name: 1\nzero_optimization: {stage: 2, some_bucket: 5}\nother_word: 2\ntrain_batch_size: 8\nnew_precision: 3\n"
-    job = written(tmp_path, f"{text}communication_data_type: odd\n")
+    text = "zz_name: 1\nzero_optimization: {stage: 2, some_bucket: 5}\nother_word: 2\ntrain_batch_size: 8\n"
+    job = written(tmp_path, f"{text}new_precision: 3\ncommunication_data_type: odd\n")
     imported = read_job([job], fixed={"cluster.nodes": 1, "model.base": "llama2-7b"})
     lines = ["zero_optimization.some_bucket: 5", "new_precision: 3", "communication_data_type: odd"]
     assert [*imported.unread] == [*lines, "zz_name: 1", "other_word: 2"]
