@@ -127,7 +127,7 @@ TOOLS: Mapping[str, Tool] = {
     name: Tool(name)
     for name in (
         "primus", "megatron_recipes", "nemo_rl", "verl", "slime", "megatron_bridge", "nemo", "nanotron", "maxtext",
-        "torchtitan", "torchtune", "axolotl", "llama_factory", "accelerate", "deepspeed",
+        "torchtitan", "torchtune", "axolotl", "llama_factory", "accelerate", "deepspeed", "trainer",
     )
 }  # fmt: skip
 
