@@ -99,6 +99,14 @@ def test_the_number_of_nodes_gives_replicas(tmp_path):
     assert (values["parallel.data"], values["cluster.nodes"]) == (12, 3)
 
 
+def test_torchrun_without_nodes_starts_on_one(tmp_path):
+    line = "torchrun --nproc-per-node 4 train.py --model_name_or_path meta-llama/Llama-2-7b-hf"
+    job = written(tmp_path, f"{line} --per_device_train_batch_size 2 --fsdp 'full_shard auto_wrap'\n", "run.sh")
+    one, two = read_job([job]), read_job([job], fixed={"cluster.nodes": 2})
+    assert (one.values["cluster.nodes"], one.values["parallel.data"], two.values["parallel.data"]) == (1, 4, 8)
+    assert "cluster.nodes: 1: as torchrun starts without --nnodes" in one.assumed
+
+
 def test_of_several_files_the_last_counts(tmp_path):
     first = written(tmp_path, '{"zero_optimization": {"stage": 3}, "train_batch_size": "auto"}', "zero.json")
     second = written(tmp_path, "distributed_type: DEEPSPEED\nnum_processes: 16\nnum_machines: 2\n", "accelerate.yaml")

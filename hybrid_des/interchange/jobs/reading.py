@@ -143,6 +143,9 @@ def _read_named(users: tuple[Path, ...], named: str, program: Tool, stated: Stat
 def _scenario(stated: Stated, fixed: Mapping[str, Any], model: Imported | None, name: str) -> Imported:
     """The values of a scenario, with the model that a config.json, a name or the files themselves give."""
     values = {**stated.values}
+    if "nproc_per_node" in stated.given and not {"cluster.nodes", "gpus"} & {*values, *fixed}:
+        values["cluster.nodes"] = 1
+        stated.assumed.append("cluster.nodes: 1: as torchrun starts without --nnodes")
     named = values.pop("model_name", None)
     own = _sizes(model, stated) if model is not None else {}
     if isinstance(base := fixed.get("model.base"), str):
