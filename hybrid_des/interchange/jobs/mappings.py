@@ -1,9 +1,9 @@
 """A configuration of any program as one mapping from dotted keys to values: YAML, TOML, JSON, output, or a launch line.
 
-Of a launch line, these are its flags (`--training.seq_len 8192`) and values by path (`trainer.nnodes=2`). In keys,
-dashes are underscores; elements of a list that name their class have it in theirs (`callbacks.Timing.period`).
-References of OmegaConf to another key (`${policy.precision}`) have its value, those to the
-environment (`${oc.env:NAME,8}`, `${NAME:8}`) their default.
+Of a launch line, these are its flags (`--training.seq_len 8192`), values by path (`trainer.nnodes=2`) and choices
+(`activation-checkpoint:full`). In keys, dashes are underscores; elements of a list that name their class have it in
+theirs (`callbacks.Timing.period`). References of OmegaConf to another key (`${policy.precision}`) have its value, those
+to the environment (`${oc.env:NAME,8}`, `${NAME:8}`) their default.
 """
 
 import itertools
@@ -25,6 +25,7 @@ Flat = dict[str, Any]
 PROGRAM = "program."  # in front of the Python module that a command starts
 MOST_KEYS = 20_000  # aliases of YAML can make a short text huge
 DEEPEST = 32
+_CHOICE = re.compile(r"([a-z]+(?:[-_.][a-z]+)+):([a-z][a-z-]*)")  # of tyro: activation-checkpoint:full
 _REFERENCE = re.compile(r"\$\{(?:oc\.env:)?([\w.]+)(?:[:,]\s*([^{}]*))?\}")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -69,7 +70,8 @@ def mapping_of_words(words: Sequence[str]) -> Flat:
     """The flags and the values by path among the words of a command, and the Python module that it starts."""
     flat: Flat = {f"{PROGRAM}{name}": True for name in itertools.islice(_modules(words), 1)}
     flat |= {plain_key(flag[2:]): _scalar(given[0]) if given else True for flag, given in flags_of(words).items()}
-    return flat | {plain_key(match[1]): _scalar(match[2]) for word in words if (match := BY_PATH.fullmatch(word))}
+    matches = (BY_PATH.fullmatch(word) or _CHOICE.fullmatch(word) for word in words)
+    return flat | {plain_key(match[1]): _scalar(match[2]) for match in matches if match}
 
 
 def _modules(words: Sequence[str]) -> Iterator[str]:
