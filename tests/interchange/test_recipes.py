@@ -72,6 +72,21 @@ def test_nothing_of_a_recipe_runs(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
+def test_the_task_of_nemo_chooses_the_recipe(tmp_path):
+    folder = tmp_path / "nemo" / "collections" / "llm" / "recipes"
+    folder.mkdir(parents=True)
+    steps = ("recipe = pretrain_recipe()", "recipe.peft = run.Config(nl.LoRA)", "return recipe")
+    tuned = "\n    ".join(("def finetune_recipe():", *steps))
+    (folder / "tiny.py").write_text((JOBS / "recipes" / "nemo.py").read_text() + tuned)
+    launch = tmp_path / "launch.sh"
+    launch.write_text("nemo llm pretrain --factory 'tiny(nodes=2)' trainer.strategy.tensor_model_parallel_size=4\n")
+    found = read_job([launch]).values
+    assert (found["cluster.nodes"], found["parallel.tensor"], found["parallel.data"]) == (2, 4, 4)
+    launch.write_text("nemo llm finetune --factory tiny\n")
+    with pytest.raises(UsageError, match="LoRA: adapters"):
+        read_job([launch])
+
+
 def test_a_launch_that_names_a_recipe_has_its_values(tmp_path):
     launch = tmp_path / "launch.sh"
     flags = "--module models.tiny --config large --training.seq_len 1024"

@@ -2,11 +2,11 @@
 
 Flags: torchtitan/config/configs.py, torchtitan/trainer.py and torchtitan/models/*/config_registry.py of release 0.3
 (github.com/pytorch/torchtitan); what is recomputed is a word of its own, which ends the line. It runs the schedules of
-torch.distributed.pipelining, and any order from a CSV file; `fully_shard` with or without resharding after the forward is
-ZeRO-3 or ZeRO-2, over data and context ranks. Sizes of a model are no flags: a registered configuration has them. Stages
-per rank follow from the layers per stage, rounded up, with the ends' less layers added; schedules of single stages need
-one, others, orders from a file too, at least two (distributed/pipeline_parallel.py, `pipeline_llm`). Gradients are reduced
-in fp32 by default.
+torch.distributed.pipelining, and any order from a CSV file; `fully_shard` with or without resharding after the forward
+is ZeRO-3 or ZeRO-2, over data and context ranks. Sizes of a model are no flags: a registered configuration has them.
+Stages per rank follow from the layers per stage, rounded up, with the ends' less layers added; schedules of single
+stages need one, others, orders from a file too, at least two (distributed/pipeline_parallel.py, `pipeline_llm`).
+Gradients are reduced in fp32 by default.
 """
 
 from collections.abc import Iterator

@@ -67,8 +67,13 @@ def flattened(values: Mapping[str, Any], name: str) -> Flat:
 
 
 def mapping_of_words(words: Sequence[str]) -> Flat:
-    """The flags and the values by path among the words of a command, and the Python module that it starts."""
+    """The flags and the values by path among the words of a command, with what it starts.
+
+    This is the Python module, or the `task` of NeMo's `nemo llm pretrain`.
+    """
     flat: Flat = {f"{PROGRAM}{name}": True for name in itertools.islice(_modules(words), 1)}
+    tasks = [task for name, _, task in zip(words, words[1:], words[2:], strict=False) if name == "nemo"]
+    flat |= {"task": tasks[0]} if tasks else {}
     flat |= {plain_key(flag[2:]): _scalar(given[0]) if given else True for flag, given in flags_of(words).items()}
     matches = (BY_PATH.fullmatch(word) or _CHOICE.fullmatch(word) for word in words)
     return flat | {plain_key(match[1]): _scalar(match[2]) for match in matches if match}
