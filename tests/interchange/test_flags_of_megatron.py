@@ -211,3 +211,9 @@ def test_a_value_that_switches_layers_off_is_without_effect(flag):
     assert found.values == read_megatron(RUN, "line").values
     name = flag.replace("=", " ").partition(" ")[0]
     assert found.unread == () and any(line.startswith(name) for line in found.idle)
+
+
+def test_gradients_of_16_bits_may_be_said_twice():
+    flags = "--grad-reduce-in-bf16 --use-precision-aware-optimizer --use-distributed-optimizer --main-grads-dtype bf16"
+    found = read_megatron(f"{RUN} {flags}", "line")
+    assert (found.values["gradients.codec"], found.unread) == ("bf16", ())

@@ -28,6 +28,7 @@ def test_the_plan_is_that_of_the_recipe(file):
     imported = read_job([JOBS / file], fixed=wanted.get("fixed"))
     assert {path: imported.values.get(path) for path in wanted["values"]} == wanted["values"]
     assert [*imported.unread] == wanted.get("not_understood", [])
+    assert {*wanted.get("assumed", [])} <= {*imported.assumed}
 
 
 @from_table

@@ -17,7 +17,7 @@ from hybrid_des.interchange.jobs.model_names import model_called
 from hybrid_des.interchange.jobs.plan import PER_NODE, QUANTITIES, complete
 from hybrid_des.interchange.jobs.tools import TOOLS, Tool, recognised, tool_of
 from hybrid_des.interchange.jobs.translation import Stated, translate
-from hybrid_des.interchange.recipes import built_by, function_in
+from hybrid_des.interchange.recipes import Built, built_by, function_in
 from hybrid_des.options import Section
 from hybrid_des.workload.models.catalogue import expanded
 from hybrid_des.workload.models.kinds.registration import DEFAULT
@@ -70,7 +70,7 @@ def _read(file: Path, tool: str | None, stated: Stated, users: tuple[Path, ...],
     """
     if len(users) >= MOST_FILES:
         raise UsageError(f"{file}: more than {MOST_FILES} files, each of which names the next")
-    flat = _flat(file, tool, stated.places)
+    flat = _flat(file, tool, stated)
     program = TOOLS[tool] if tool is not None else tool_of(flat, str(file), user)
     flat = _with_recipe(flat, program, str(file), stated)
     for key, paths in program.table.files.items():
@@ -82,7 +82,7 @@ def _read(file: Path, tool: str | None, stated: Stated, users: tuple[Path, ...],
     return program
 
 
-def _flat(file: Path, tool: str | None, places: Sequence[Path]) -> Flat:
+def _flat(file: Path, tool: str | None, stated: Stated) -> Flat:
     """The values of a file by dotted key: of what it builds, if it is Python."""
     path, colon, call = str(file).partition(".py:")
     if not colon and file.suffix != ".py":
@@ -93,7 +93,14 @@ def _flat(file: Path, tool: str | None, places: Sequence[Path]) -> Flat:
         flat = flattened(values, str(file))
         return any(recognised(flat)) if tool is None else TOOLS[tool].is_that_of(flat)
 
-    return flattened(built_by(recipe, call, is_job, places).values, str(recipe))
+    return _built(built_by(recipe, call, is_job, stated.places), str(recipe), stated)
+
+
+def _built(built: Built, name: str, stated: Stated) -> Flat:
+    """The values of a recipe; what was not followed of it is said."""
+    calls = [*dict.fromkeys(built.not_followed)]
+    stated.assumed += [f"{call}: changes nothing of the job; its source was not found" for call in calls]
+    return flattened(built.values, name)
 
 
 def _with_recipe(flat: Flat, program: Tool, name: str, stated: Stated) -> Flat:
@@ -113,7 +120,7 @@ def _with_recipe(flat: Flat, program: Tool, name: str, stated: Stated) -> Flat:
             continue
         built = built_by(file, f"{function}{called.removeprefix(short)}", lambda values: True, stated.places)
         stated.read.append(f"{key}: {called} is built in {file.name}")
-        return {**flattened(built.values, name), **{other: value for other, value in flat.items() if other != key}}
+        return {**_built(built, name, stated), **{other: value for other, value in flat.items() if other != key}}
     return flat
 
 

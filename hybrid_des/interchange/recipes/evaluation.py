@@ -38,6 +38,7 @@ class Evaluation:
 
     Attributes:
         made: objects that variables were bound to or functions returned, in order.
+        not_followed: calls of functions whose source was not found, and that may change an object that they are given.
     """
 
     def __init__(self, sources: Sources) -> None:
@@ -45,6 +46,7 @@ class Evaluation:
         self._left = MOST_STEPS
         self._globals: dict[tuple[Module, str], Any] = {}
         self.made: list[Made] = []
+        self.not_followed: list[str] = []
 
     def script(self, module: Module) -> None:
         """Work out the statements of a module, as those of a program."""
@@ -284,7 +286,13 @@ class Evaluation:
         if not isinstance(function, Reference):
             return Undecided(_shown(node, frame))
         result = operations.built_in(function.name, args, named, _shown(node, frame))
-        return self._new(function, args, named, frame.depth) if result is ... else result
+        if result is not ...:
+            return result
+        made = self._new(function, args, named, frame.depth)
+        given = any(isinstance(one, Made) and one.is_of_class for one in made.values())
+        if given and not made.is_of_class and function.name != "print":
+            self.not_followed.append(_shown(node, frame))
+        return made
 
     def _mutated(self, receiver: Any, result: Any, frame: Frame) -> Any:
         """What a method gave; a list that it changed under an open condition has one more element that is undecided."""

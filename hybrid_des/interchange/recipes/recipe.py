@@ -2,7 +2,7 @@
 
 import ast
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,10 +26,12 @@ class Built(NamedTuple):
     Attributes:
         values: nested, with `_target_` where a class is named; texts of `Undecided` where a value cannot be told.
         name: the function, or the file of a script.
+        not_followed: calls of functions whose source was not found, and that are given an object.
     """
 
     values: Mapping[str, Any]
     name: str
+    not_followed: Sequence[str]
 
 
 def built_by(file: Path, call: str, is_job: Callable[[Mapping[str, Any]], bool], places: Iterable[Path] = ()) -> Built:
@@ -37,8 +39,8 @@ def built_by(file: Path, call: str, is_job: Callable[[Mapping[str, Any]], bool],
 
     Args:
         file: a module.
-        call: one of its functions, maybe with arguments: `llama3_8b` or `recipe(num_nodes=4)`; empty: the only one that
-            builds a job, or what the file builds when it is run.
+        call: one of its functions, maybe with arguments: `llama3_8b` or `recipe(num_nodes=4)`; empty: what the file
+            builds when it is run, else the only function that builds a job.
         is_job: whether a mapping is the configuration of a job.
         places: folders in which modules that it imports are looked for, beside those around it.
 
@@ -56,13 +58,25 @@ def built_by(file: Path, call: str, is_job: Callable[[Mapping[str, Any]], bool],
 
 
 def _only_one(file: Path, module: Module, sources: Sources, is_job: Callable[[Mapping[str, Any]], bool]) -> Built:
-    """What the only function that builds a job returns; without one, what the file builds when it is run."""
+    """What the file builds when it is run; a file that builds nothing has one function that builds a job."""
+    evaluation = Evaluation(sources)
+    evaluation.script(module)
+    objects = [*{id(one): one for one in evaluation.made}.values()]
+    for made in reversed(objects):
+        if is_job(values := _plain(made)):
+            _refuse_unfounded(made, module)
+            return Built(values, file.name, evaluation.not_followed)
     built = [*_jobs_of_functions(module, sources, is_job)]
     if len(built) > 1:
         names = [one.name for one in built]
         listed = ", ".join(names[:_MOST_LISTED]) + (", …" if len(names) > _MOST_LISTED else "")
         raise UsageError(f"{file}: has {len(names)} recipes: {listed}; say which: {file}:{names[0]}")
-    return built[0] if built else _job_of_script(module, sources, is_job)
+    if built:
+        return built[0]
+    for made in reversed(objects):
+        if not made.is_of_class and isinstance(_plain(made), dict):
+            _refuse_unfounded(made, module)
+    raise UsageError(f"{file}: neither a function in it nor the file builds a job's configuration; {_WHERE}")
 
 
 def function_in(names: Iterable[str], function: str, places: Iterable[Path]) -> Path | None:
@@ -89,7 +103,7 @@ def _called(module: Module, call: str, sources: Sources) -> Built:
     if not isinstance(values, dict):
         raise UsageError(f"{module.path}: {name}: does not return a configuration that can be told from its source")
     _refuse_unfounded(result, module)
-    return Built(values, call)
+    return Built(values, call, evaluation.not_followed)
 
 
 def _refuse_unfounded(result: Any, module: Module) -> None:
@@ -104,25 +118,11 @@ def _jobs_of_functions(
 ) -> Iterator[Built]:
     for name, statement in module.names.items():
         if isinstance(statement, ast.FunctionDef) and not name.startswith("_"):
-            result = Evaluation(sources).expression(f"{name}()", module)
+            evaluation = Evaluation(sources)
+            result = evaluation.expression(f"{name}()", module)
             values = _plain(result) if isinstance(result, Made) and result.is_of_class else None
             if isinstance(values, dict) and is_job(values):
-                yield Built(values, name)
-
-
-def _job_of_script(module: Module, sources: Sources, is_job: Callable[[Mapping[str, Any]], bool]) -> Built:
-    """The last job among the objects of a script."""
-    evaluation = Evaluation(sources)
-    evaluation.script(module)
-    objects = [*{id(one): one for one in evaluation.made}.values()]
-    for made in reversed(objects):
-        if is_job(values := _plain(made)):
-            _refuse_unfounded(made, module)
-            return Built(values, module.path.name)
-    for made in reversed(objects):
-        if not made.is_of_class and isinstance(_plain(made), dict):
-            _refuse_unfounded(made, module)
-    raise UsageError(f"{module.path}: neither a function in it nor the file builds a job's configuration; {_WHERE}")
+                yield Built(values, name, evaluation.not_followed)
 
 
 def _plain(value: Any) -> Any:

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 LARGEST = 4 * 2**20  # bytes of a module
+_LIBRARIES = ("torch", "numpy", "transformers", "lightning", "datasets")  # they build no job
 _ABOVE = 8  # folders above a file in which packages are looked for
 
 
@@ -59,7 +60,9 @@ class Sources:
         return self._modules[path]
 
     def module(self, name: str) -> Module | None:
-        """The module of a full name; None if no folder has it."""
+        """The module of a full name; None if no folder has it, or if it is of a library that is not looked into."""
+        if name.partition(".")[0] in _LIBRARIES:
+            return None
         folders = (place / inner for place in self._places for inner in ("", "src"))
         return next(filter(None, (self._within(folder, name) for folder in folders)), None)
 
