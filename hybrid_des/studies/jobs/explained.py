@@ -122,7 +122,8 @@ class ExplainedJobs:
         head = f"step {format_seconds(step)}, alone {format_seconds(alone)}"
         if not share:
             return f"{head}: {NOT_OTHERS}"
-        return f"{head}: {format_share(share)} of its critical path is waiting for messages of {' and '.join(behind) or 'others'}"
+        others = " and ".join(behind) or "others"
+        return f"{head}: {format_share(share)} of its critical path is waiting for messages of {others}"
 
     def _behind(self, explained_job: ExplainedJob) -> list[str]:
         """The jobs whose messages are before those of a job, those that it waits for the longest first."""
