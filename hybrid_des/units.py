@@ -118,6 +118,16 @@ def grouped_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, l
     return groups
 
 
+def format_share(share: Fraction | float) -> str:
+    """A share in percent with one decimal place: "45.6 %"."""
+    return f"{100 * float(share):.1f} %"
+
+
+def format_change(share: float) -> str:
+    """A relative change in percent with one decimal place, or "0 %" if that is none: "−2.4 %"."""
+    return f"{100 * share:+.1f} %".replace("-", "−") if abs(share) >= 0.0005 else "0 %"
+
+
 def format_number(number: float) -> str:
     """Format a number with four digits and without an exponent: "1.21", "12,346"."""
     return f"{number:.4g}" if abs(number) < 9999.5 else f"{number:,.0f}"

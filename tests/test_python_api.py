@@ -192,7 +192,7 @@ def test_an_explanation_has_tables_and_advice():
 def test_a_comparison_gives_data_frames():
     """A folder has no effects of changes; its table of them is empty."""
     tables = compare(plain(), load(plain(), ["schedule.kind=gpipe"])).tables()
-    assert set(tables) == {"causes", "ranks", "ops", "links", "effects", "pairs"}
+    assert set(tables) == {"settings", "times", "causes", "classes", "ranks", "ops", "links", "effects", "pairs"}
     assert tables["effects"].name.tolist() == ["schedule"]
     causes = tables["causes"]
     assert (causes.b_s - causes.a_s).tolist() == pytest.approx(causes.change_s.tolist())

@@ -1,7 +1,7 @@
 """Two runs side by side: the step, its causes, what changed, and what each change did.
 
 A side is a scenario that is simulated, or the folder that a run was written to. Ops and messages are matched by
-identity.
+identity where both sides have the same ops; else, as under another layout, ops are compared by what they do.
 """
 
 from __future__ import annotations
@@ -13,16 +13,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.analysis.difference import Difference, difference
-from hybrid_des.analysis.matching import changes, first_difference, matched, unmatched
+from hybrid_des.analysis.matching import (
+    apart,
+    changes,
+    classes,
+    first_difference,
+    have_same_ops,
+    matched,
+    unmatched,
+)
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.notebook_view import as_html
 from hybrid_des.analysis.safe_csv import read_cell
 from hybrid_des.analysis.table import COLUMNS, COMPUTE, EXACT, table
 from hybrid_des.analysis.ties import Ties, ties_of
 from hybrid_des.errors import UsageError
-from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.definition import LABELS, Scenario
+from hybrid_des.scenario.export import flow_text
 from hybrid_des.scenario.loading import Source, given_values, load
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.scenario.sizes import FOLDED_FROM
@@ -38,6 +49,9 @@ DIGITS = 12  # decimal places of seconds: picoseconds
 
 
 SUMMARY, CSV, PARQUET = "summary.json", "timeline.csv", "timeline.parquet"
+
+
+_NOT_COMPARED = {*LABELS, "version", "search", "sweep", "plot"}  # keys that change no step
 
 
 NEEDED = ("name", "ranks", "step_time_s", "busy_s", "idle_s")
@@ -110,8 +124,21 @@ class Comparison:
 
     @cached_property
     def pairs(self) -> pd.DataFrame:
-        """The rows of both timelines, matched."""
-        return matched(self.a.rows, self.b.rows)
+        """The rows of both timelines, matched; if ranks have other ops, none is."""
+        pairs = matched(self.a.rows, self.b.rows)
+        return pairs if self._same_layout and have_same_ops(pairs) else apart(pairs)
+
+    @cached_property
+    def same_ops(self) -> bool:
+        """Whether ranks have the same ops on both sides, so that these are matched one by one."""
+        return have_same_ops(self.pairs)
+
+    @property
+    def _same_layout(self) -> bool:
+        """Whether a rank has the same place on both sides, as far as is known."""
+        runs = [side.run for side in (self.a, self.b)]
+        layouts = [run.scenario.parallel.layout for run in runs if run is not None]
+        return len(layouts) < 2 or layouts[0] == layouts[1]
 
     @cached_property
     def effects(self) -> list[Effect] | None:
@@ -138,6 +165,31 @@ class Comparison:
             return None
         whole = self.b.run.timeline.duration - self.a.run.timeline.duration
         return self._seconds(whole - sum(effect.in_a for effect in self.effects))
+
+    def settings(self) -> list[dict[str, Any]] | None:
+        """The settings that differ, by both files; a value is None if it is not given. None if a side is a folder."""
+        if self.a.given is None or self.b.given is None:
+            return None
+        first, second = (_flat(side.given) for side in (self.a, self.b))
+        keys = [key for key in dict.fromkeys([*first, *second]) if key.partition(".")[0] not in _NOT_COMPARED]
+        differ = (key for key in keys if first.get(key) != second.get(key))
+        return [{"key": key, "a": first.get(key), "b": second.get(key)} for key in differ]
+
+    def times(self) -> list[dict[str, Any]]:
+        """Seconds of the mean GPU by what it does, as in `step_shares`: their changes sum to that of the step."""
+        sides = [(side.summary.get("step_shares", {}), side.summary["step_time_s"]) for side in (self.a, self.b)]
+        if not all(shares for shares, _ in sides):
+            return []
+        names = dict.fromkeys(name for shares, _ in sides for name in shares)
+        rows = [(name, *(shares.get(name, 0.0) * step for shares, step in sides)) for name in names]
+        return [{"time": name, "a_s": a, "b_s": b, "change_s": b - a} for name, a, b in rows if a or b]
+
+    def classes(self) -> list[dict[str, Any]]:
+        """Time of ops by what they do, mean per rank and step."""
+        return [
+            {key: value / max(self.a.steps, 1) if isinstance(value, float) else value for key, value in row.items()}
+            for row in classes(self.a.rows, self.b.rows)
+        ]
 
     def causes(self) -> list[dict[str, Any]]:
         """Busy and idle time by cause, mean per rank."""
@@ -166,12 +218,16 @@ class Comparison:
             **{key: {"name": side.name, "step_time_s": side.summary["step_time_s"]} for key, side in self._sides()},
             "change_s": self.change,
             "change": self.regression,
+            "settings": self.settings(),
+            "times": self.times(),
             "causes": self.causes(),
+            "same_ops": self.same_ops,
+            "classes": self.classes(),
             "ranks": changes(self.pairs, ["rank"], COMPUTE),
             "ops": changes(self.pairs, ["rank", "kind"], COMPUTE),
             "links": changes(self.pairs, ["lane"], "links"),
             "unmatched": unmatched(self.pairs),
-            "first_difference": first_difference(self.pairs),
+            "first_difference": first_difference(self.pairs) if self.same_ops else None,
             "effects": effects,
             "interaction_s": self.interaction,
             "ties": {
@@ -186,8 +242,9 @@ class Comparison:
     def tables(self) -> dict[str, pd.DataFrame]:
         """The lists of `to_mapping` as DataFrames by its keys, and `pairs`, the matched rows of both timelines.
 
-        `causes` is busy and idle time by cause, mean per rank; `ranks`, `ops` and `links` are changes of durations;
-        `effects` (empty if a side is a folder) is each changed class alone, in A and in B.
+        `settings` are those that differ, `times` and `classes` what GPUs do, by share of the step and by op; `causes`
+        is busy and idle time by cause, mean per rank; `ranks`, `ops` and `links` are changes of durations; `effects`
+        (empty if a side is a folder) is each changed class alone, in A and in B.
         """
         import pandas as pd
 
@@ -233,6 +290,16 @@ def compare(first: Side | Source, second: Side | Source | None = None, *, overri
     if a.steps != b.steps:
         raise UsageError(f"compare: {a.name} has {a.steps} steps, {b.name} has {b.steps}; expected the same number")
     return Comparison(a, b)
+
+
+def _flat(values: Any, path: str = "") -> dict[str, Any]:
+    """The values of a mapping by their paths."""
+    if not isinstance(values, Mapping):
+        return {path: yaml.safe_load(flow_text(values))}  # numbers and texts as files write them
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= _flat(value, f"{path}.{key}" if path else str(key))
+    return flat
 
 
 def side_of(what: Side | Source, overrides: Overrides = ()) -> Side:

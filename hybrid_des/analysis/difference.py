@@ -65,21 +65,29 @@ class Difference(NamedTuple):
     def verdict(self, change: float) -> str:
         """What can be told of a change: nothing, that it is likely, or that it is certain."""
         if self.is_tie(change):
-            return "a tie"
-        if self.is_open(change):
-            return f"probably {'slower' if change > 0 else 'quicker'}, not certain"
-        return "slower" if change > 0 else "quicker"
+            return "not certain which is faster"
+        direction = "slower" if change > 0 else "faster"
+        return f"probably {direction}, not certain" if self.is_open(change) else direction
 
     def likely(self, change: float) -> str:
         """The interval in words: "likely -16 to -8 %"."""
-        low, high = self.interval(change)
-        return f"likely {100 * low:+.0f} to {100 * high:+.0f} %"
+        return f"likely {self._bounds(change)}"
 
     def text(self, change: float) -> str:
-        """All in words: "quicker, likely -16 to -8 %: 4 of 5 such differences (schedule) were within ± 4 %"."""
-        within = f"± {100 * expm1(self.reach):.0f} %"
-        such = f"4 of 5 such differences ({', '.join(self.moves)}) were within {within}"
-        return f"{self.verdict(change)}, {self.likely(change)}: {such}"
+        """The verdict, the interval, and what it rests on, in words.
+
+        "faster; 80 % prediction interval -16 to -8 % (4 of 5 measured differences of this kind, schedule, were
+        predicted within ±4 %)"
+        """
+        within = "the difference is within the 80 % prediction interval," if self.is_open(change) else ""
+        interval = f"{within or '80 % prediction interval'} {self._bounds(change)}"
+        rests = f"4 of 5 measured differences of this kind, {' and '.join(self.moves)}, were predicted within"
+        said = f"{self.verdict(change)}{': ' if within else '; '}{interval}"
+        return f"{said} ({rests} ±{100 * expm1(self.reach):.0f} %)"
+
+    def _bounds(self, change: float) -> str:
+        low, high = self.interval(change)
+        return f"{100 * low:+.0f} to {100 * high:+.0f} %"
 
     def to_mapping(self, change: float) -> dict[str, Any]:
         """As values of a summary; the interval in shares."""

@@ -55,6 +55,9 @@ FEWEST = 9  # runs of which nine of ten can be told
 FEW = 5  # fewer runs with the same sharding are not considered by themselves
 
 
+SURE = "90 % interval"  # begins what is said of one
+
+
 COVERED = 0.9
 
 
@@ -263,34 +266,34 @@ def facts_of_several(stacks: Mapping[str, tuple[Experience, float]]) -> dict[str
         "stack": " or ".join(dict.fromkeys(one["stack"] for one in each.values())),
         "stack_measured": all(one["stack_measured"] for one in each.values()),
         "rests_on": dict(rests.most_common()),
-        "text": usual["text"] if spans is None else f"likely {range_text(*spans)}; {words}",
+        "text": usual["text"] if spans is None else f"{SURE} {range_text(*spans)}; {words}",
     }
 
 
 def text(experience: Experience, step: float) -> str:
-    """How sure a predicted step is, in words: "likely 5.7 … 7.5 s; 21 runs like it, Megatron on H100"."""
+    """How sure a predicted step is, in words: "90 % interval 5.7 to 7.5 s; from 21 similar measured runs, …"."""
     interval = experience.interval(step)
     if interval is None:
         return "nothing like this was measured"
-    return f"likely {range_text(*interval)}; {_rests_on(experience)}"
+    return f"{SURE} {range_text(*interval)}; {_rests_on(experience)}"
 
 
 def _rests_on(experience: Experience) -> str:
     """The runs that an interval rests on, in words."""
     total = sum(number for _, number in experience.places)
-    few = "1 run" if total == 1 else f"{total} runs"
+    runs = "run" if total == 1 else "runs"
     if not experience.measured:
-        return f"a stack that nobody measured ({experience.place}), by {few} of others"
+        return f"no measured runs of {experience.place}; from {total} {runs} of others"
     names = [place for place, _ in experience.places]
     if len(names) == 1:
-        return f"{few} like it, {names[0]}"
+        return f"from {total} similar measured {runs}, {names[0]}"
     listed = [f"{place} ({number})" for place, number in experience.places[:SHOWN]]
     rest = sum(number for _, number in experience.places[SHOWN:])
-    return f"{few} like it: {', '.join(listed + [f'others ({rest})'] * bool(rest))}"
+    return f"from {total} similar measured {runs}: {', '.join(listed + [f'others ({rest})'] * bool(rest))}"
 
 
 def range_text(low: float, high: float) -> str:
-    """Two times with two digits, of which the unit is said once if it is the same: "5.7 … 7.5 s"."""
+    """Two times with two digits, of which the unit is said once if it is the same: "5.7 to 7.5 s"."""
     first, last = (format_seconds(float(f"{value:.2g}")) for value in (low, high))
     number, unit = first.split()
-    return f"{number if last.endswith(f' {unit}') else first} … {last}"
+    return f"{number if last.endswith(f' {unit}') else first} to {last}"

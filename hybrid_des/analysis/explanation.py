@@ -144,7 +144,7 @@ class Explanation(Mapping[str, "pd.DataFrame"]):
         said = [repr(self)[1:-1].partition(";")[0], shares, f"Main loss: {self.verdict}"]
         shown = ("change", "step_time_s", "gain", "held_bytes", "remarks", "flags")
         changes = pd.DataFrame([{name: _joined(line.to_mapping()[name]) for name in shown} for line in lines])
-        some = {"Change": changes, "What if": tables["what_if"], "Ladder": tables["ladder"]}
+        some = {"Change": changes, "What if": tables["what_if"], "Idealized": tables["ladder"]}
         return as_html("\n".join(said), some)
 
     @property

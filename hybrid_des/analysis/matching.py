@@ -1,4 +1,9 @@
-"""Rows of two timelines that mean the same op or message, side by side, and what differs between them."""
+"""Rows of two timelines that mean the same op or message, side by side, and what differs between them.
+
+A backward pass that is split is one op with its weight gradients, so that it is matched with one that is not. Where
+ranks do not have the same ops even so, as under another layout or with other micro-batches, nothing is matched: equal
+numbers would mean other work. Such runs are compared by what their ops do (`classes`).
+"""
 
 from __future__ import annotations
 
@@ -11,17 +16,77 @@ if TYPE_CHECKING:
     import pandas as pd
 from hybrid_des.analysis.table import COMPUTE
 
+BACKWARD, WEIGHT, PAIR = "B", "W", "FB"
+FORWARDS, BACKWARDS, BOTH = "forward", "backward", "forward and backward"
+CLASSES = {"F": FORWARDS, BACKWARD: BACKWARDS, WEIGHT: BACKWARDS, PAIR: BOTH}
 KEY = ["step", "rank", "lane", "kind", "microbatch", "chunk", "stage", "peer", "hop"]
 
 
 def matched(this: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """Match the rows of two timelines by step, rank, kind, micro-batch, chunk and stage.
 
-    Messages are also matched by peer, link and hop; those that agree in all of these, such as those of a collective, in
-    order of start. Rows of one side only are kept. Columns `took_a`, `took_b`, `start_a`, `start_b` are picoseconds,
-    missing if a side has no such row; `_merge` says which sides have it.
+    The weight gradients of a split backward belong to it if the other timeline splits none. Messages are also matched
+    by peer, link and hop; those that agree in all of these, such as those of a collective, in order of start. Rows of
+    one side only are kept. Columns `took_a`, `took_b`, `start_a`, `start_b` are picoseconds, missing if a side has no
+    such row; `_merge` says which sides have it.
     """
-    return _keyed(this).merge(_keyed(other), how="outer", on=[*KEY, "repeat"], suffixes=("_a", "_b"), indicator=True)
+    first, second = (_keyed(rows) for rows in _with_whole_backwards(this, other))
+    return first.merge(second, how="outer", on=[*KEY, "repeat"], suffixes=("_a", "_b"), indicator=True)
+
+
+def _with_whole_backwards(*sides: pd.DataFrame) -> list[pd.DataFrame]:
+    """Both timelines; if only one splits backward passes, each of them with its weight gradients as one op."""
+    split = [bool(((rows["lane"] == COMPUTE) & (rows["kind"] == WEIGHT)).any()) for rows in sides]
+    return [_whole(rows) if own and not all(split) else rows for rows, own in zip(sides, split, strict=True)]
+
+
+def _whole(rows: pd.DataFrame) -> pd.DataFrame:
+    """A timeline whose backward passes also take the time of their weight gradients; where those begin is lost."""
+    weights = rows[(rows["lane"] == COMPUTE) & (rows["kind"] == WEIGHT)]
+    of_an_op = [name for name in KEY if name not in ("lane", "kind")]
+    took = (weights["end_ps"] - weights["start_ps"]).groupby([weights[name] for name in of_an_op], dropna=False).sum()
+    rest = rows.drop(weights.index)
+    more = rest[of_an_op].merge(took.rename("more").reset_index(), how="left", on=of_an_op)["more"].fillna(0).to_numpy()
+    backward = ((rest["lane"] == COMPUTE) & (rest["kind"] == BACKWARD)).to_numpy()
+    return rest.assign(end_ps=rest["end_ps"] + (more * backward).astype("int64"))
+
+
+def have_same_ops(pairs: pd.DataFrame) -> bool:
+    """Whether the same ranks have the same ops, whatever the order and the time that they take."""
+    return bool((pairs.loc[pairs["lane"] == COMPUTE, "_merge"] == "both").all())
+
+
+def apart(pairs: pd.DataFrame) -> pd.DataFrame:
+    """The rows of both sides, none of them matched."""
+    import pandas as pd
+
+    sides = []
+    for other, word in (("b", "left_only"), ("a", "right_only")):
+        own = pairs[pairs["_merge"].isin(["both", word])].copy()
+        own[[f"took_{other}", f"start_{other}"]] = None
+        own["_merge"] = word
+        sides.append(own)
+    return pd.concat(sides, ignore_index=True)
+
+
+def classes(this: pd.DataFrame, other: pd.DataFrame) -> list[dict[str, Any]]:
+    """Time of ops by what they do, mean seconds per GPU of a whole run; backward includes weight gradients.
+
+    If one side runs fused pairs, forward and backward passes are one class.
+    """
+    sides = [rows[rows["lane"] == COMPUTE] for rows in (this, other)]
+    fused = any((rows["kind"] == PAIR).any() for rows in sides)
+    sums = []
+    for rows in sides:
+        names = rows["kind"].map(lambda kind: BOTH if fused and kind in CLASSES else CLASSES.get(kind, kind))
+        ranks = max(rows["rank"].nunique(), 1) * PICOSECONDS_PER_SECOND
+        sums.append(((rows["end_ps"] - rows["start_ps"]).groupby(names).sum() / ranks).to_dict())
+    first, second = sums
+    return [
+        {"class": name, "a_s": first.get(name, 0.0), "b_s": second.get(name, 0.0),
+         "change_s": second.get(name, 0.0) - first.get(name, 0.0)}
+        for name in dict.fromkeys([*first, *second])
+    ]  # fmt: skip
 
 
 def _keyed(rows: pd.DataFrame) -> pd.DataFrame:

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.compare import Comparison
+from hybrid_des.analysis.verdict import SHARE_NAMES
+from hybrid_des.errors import LONGEST_SHOWN, one_line
 from hybrid_des.report.billed import bill_changes
 from hybrid_des.report.content import ALARM, CANNOT_RUN
-from hybrid_des.report.palette import cause_name
 from hybrid_des.report.plots.gantt import gantt, size_of
 from hybrid_des.report.plots.style import new_figure, title
 from hybrid_des.report.text import labelled
+from hybrid_des.scenario.export import flow_text
 from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:
@@ -22,6 +24,15 @@ SIDE_LABEL = 10
 
 
 MOST = 6  # rows per list
+
+
+SLIGHT = 0.002  # of the change of the step; a smaller part is not named
+
+
+ROUNDING = 1e-9  # of a time: a smaller change of a mean is none
+
+
+OTHER_OPS = "the ranks have other ops, so these are compared by what they do"
 
 
 def render_comparison(comparison: Comparison, width: int = 100) -> str:
@@ -41,7 +52,7 @@ def render_comparison(comparison: Comparison, width: int = 100) -> str:
 
 def _title(comparison: Comparison) -> Iterator[str]:
     before, after = (format_seconds(side.summary["step_time_s"]) for side in (comparison.a, comparison.b))
-    change = f"{_signed(comparison.change)} ({comparison.regression * 100:+.1f} %)"
+    change = f"{signed(comparison.change)} ({comparison.regression * 100:+.1f} %)"
     yield f"{comparison.a.name} → {comparison.b.name}: step {before} → {after}, {change}"
     if comparison.difference is not None and comparison.change:
         yield comparison.difference.text(comparison.regression)
@@ -54,33 +65,58 @@ def _title(comparison: Comparison) -> Iterator[str]:
 
 def _compared_blocks(comparison: Comparison) -> Iterator[tuple[str, Sequence[str]]]:
     whole = comparison.to_mapping()
+    if changed := changed_settings(whole["settings"]):
+        yield _listed("Changed", changed)
+    yield _listed("Time", time_changes(comparison), "each GPU does the same for as long as before")
     yield from _changes(comparison, whole)
     yield _effects(comparison, whole)
     if whole["bounds_s"] is not None:
         low, high = whole["bounds_s"]
-        yield _listed("Bounds", [f"{_signed(low)} … {_signed(high)} if the order stays the same"])
+        yield _listed("Bounds", [f"{signed(low)} … {signed(high)} if the order stays the same"])
     sides = zip((comparison.a, comparison.b), comparison.ties, strict=True)
     texts = [f"{side.name}: {ties_text(ties, comparison.a.steps)}" for side, ties in sides if ties]
     if texts:
         yield "Ties", ["; ".join(texts)]
-    first = whole["first_difference"]
-    text = "the same everywhere"
-    if first is not None:
-        at = format_seconds(first["at_s"])
-        text = f"first differs on {first['place']} at {at}: {first['in_a']}, in {comparison.b.name} {first['in_b']}"
-    yield "Order", [text]
+    if comparison.same_ops:
+        yield "Order", [_order(comparison, whole["first_difference"])]
     if "bill" in whole:
         yield _listed("Bill", bill_changes(whole["bill"], comparison.a.summary["bill"].get("currency", "")))
 
 
+def _order(comparison: Comparison, first: Mapping[str, Any] | None) -> str:
+    """Where one side first does something else."""
+    if first is None:
+        return "the same everywhere"
+    at = format_seconds(first["at_s"])
+    return f"first differs on {first['place']} at {at}: {first['in_a']}, in {comparison.b.name} {first['in_b']}"
+
+
+def changed_settings(settings: Sequence[Mapping[str, Any]] | None) -> list[str]:
+    """The settings that differ, each with its values: "schedule.kind 1f1b → zb-h1"."""
+    return [f"{row['key']} {_given(row['a'])} → {_given(row['b'])}" for row in settings or ()]
+
+
+def _given(value: Any) -> str:
+    return "(not given)" if value is None else one_line(flow_text(value), LONGEST_SHOWN)
+
+
+def time_changes(comparison: Comparison) -> list[str]:
+    """What the change of the step consists of, the largest part first; all parts sum to it."""
+    rows = [row for row in comparison.times() if abs(row["change_s"]) > abs(comparison.change) * SLIGHT]
+    rows.sort(key=lambda row: -abs(row["change_s"]))
+    return [f"{SHARE_NAMES[row['time']]} {signed(row['change_s'])}" for row in rows]
+
+
 def _changes(comparison: Comparison, whole: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:
-    """What takes longer or shorter: by cause, op and link, and what only one side has."""
-    causes = [(cause_name(row["cause"]), row["change_s"]) for row in comparison.causes() if row["change_s"]]
-    causes.sort(key=lambda cause: -abs(cause[1]))
-    yield _listed("Causes", [f"{name} {_signed(change)}" for name, change in causes], "no change, mean per rank")
-    ops = [f"{row['kind']}@{row['rank']} {_signed(row['change_s'])} in {row['rows']}" for row in whole["ops"]]
+    """What ops and links take longer or shorter: one by one, or by what they do if ranks have other ops."""
+    if not comparison.same_ops:
+        rows = [row for row in whole["classes"] if abs(row["change_s"]) > max(row["a_s"], row["b_s"]) * ROUNDING]
+        texts = [f"{row['class']} {signed(row['change_s'])}" for row in rows]
+        yield "Ops", [f"{OTHER_OPS}: {' · '.join(texts) or 'no change'}, mean per GPU"]
+        return
+    ops = [f"{row['kind']}@{row['rank']} {signed(row['change_s'])} in {row['rows']}" for row in whole["ops"]]
     yield _listed("Ops", ops, "all take as long as before")
-    links = [f"{row['lane']} {_signed(row['change_s'])} in {row['rows']}" for row in whole["links"]]
+    links = [f"{row['lane']} {signed(row['change_s'])} in {row['rows']}" for row in whole["links"]]
     yield _listed("Links", links, "all messages occupy them as long as before")
     alone = {name: number for name, number in whole["unmatched"].items() if number}
     if alone:
@@ -94,12 +130,12 @@ def _effects(comparison: Comparison, whole: Mapping[str, Any]) -> tuple[str, Seq
         why = "one side is a folder" if not (a.run and b.run) else "the runs have different ops"
         return _listed("Alone", [], f"not known: {why}, so nothing can be exchanged and simulated")
     each = [
-        f"{row['name']} {_signed(row['in_a_s'])}"
-        + (f" ({_signed(row['in_b_s'])} in {b.name})" if row["in_b_s"] != row["in_a_s"] else "")
+        f"{row['name']} {signed(row['in_a_s'])}"
+        + (f" ({signed(row['in_b_s'])} in {b.name})" if row["in_b_s"] != row["in_a_s"] else "")
         for row in whole["effects"]
     ]
     more = [f"{len(each) - MOST} more"] if len(each) > MOST else []
-    rest = [f"interaction {_signed(comparison.interaction or 0.0)}"] if each else []
+    rest = [f"interaction {signed(comparison.interaction or 0.0)}"] if each else []
     text = " · ".join([*each[:MOST], *more, *rest])
     return "Alone", [text or "no duration, bandwidth or latency differs"]
 
@@ -133,7 +169,8 @@ def _listed(label: str, texts: Sequence[str], otherwise: str = "") -> tuple[str,
     return label, [" · ".join(shown) or otherwise]
 
 
-def _signed(seconds: float) -> str:
+def signed(seconds: float) -> str:
+    """A change in seconds with its sign."""
     if not seconds:
         return "0"
     return f"{'-' if seconds < 0 else '+'}{format_seconds(abs(seconds))}"

@@ -24,7 +24,7 @@ from hybrid_des.scenario.stacks import codec_of, framework_of, splitting_rule
 from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit, worst_peak
 from hybrid_des.simulation.memory_remedies import what_would_fit
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_number, format_seconds
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_number, format_seconds, format_share
 
 BYTES = {
     "bytes_pipeline": "pipeline", "bytes_gradients": "gradients", "bytes_parameters": "parameters",
@@ -139,7 +139,7 @@ def _model(scenario: Scenario) -> list[str]:
         _experts(scenario),
         scenario.sharding if scenario.sharding != "none" else "",
         f"{recomputed(scenario)} recomputation" if scenario.recompute != "none" else "",
-        *(f"{float(share):.0%} of {what} on hosts" for what, share in away if share),
+        *(f"{float(share) * 100:.0f} % of {what} on hosts" for what, share in away if share),
         {"none": "", "layers": "CUDA graphs of layers", "full": "a CUDA graph of the step"}[scenario.cuda_graphs],
     ]
     return ["; ".join([", ".join(filter(None, sizes)), ", ".join(filter(None, facts))])]
@@ -150,7 +150,7 @@ def _experts(scenario: Scenario) -> str:
     expert, experts = scenario.parallel.expert, scenario.experts
     if expert == 1:
         return ""
-    beside = " beside computation" if experts.streams else ""
+    beside = " overlapped with computation" if experts.streams else ""
     where = f", {experts.placement}" if experts.moved else ""
     return f"experts over {expert} ranks{where}, {experts.dispatcher}{beside}"
 
@@ -180,8 +180,8 @@ def notes_of(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
         notes.append(f"kernels were recorded on {recorded}: {scaled}; those of other names keep their time; {met}")
     if _streams_alone(scenario):
         notes.append(
-            "experts.streams hides no exchange: no op of another micro-batch runs beside it; schedule.pairs: true has "
-            "a forward and a backward run together"
+            "experts.streams hides no all-to-all: no op of another micro-batch runs beside it; schedule.pairs: true "
+            "has a forward and a backward run together"
         )
     if scenario.fsdp and scenario.background:
         notes.append("collectives of single layers take as long as alone: background traffic does not slow them")
@@ -253,12 +253,13 @@ def _time(seconds: Fraction) -> str:
 
 def _headline(scenario: Scenario, facts: Mapping[str, Any], breakdown: StepBreakdown) -> list[Fact]:
     rate = f"{format_number(facts['microbatches_per_s'])} micro-batches/s"
-    sure = [facts["experience"]["text"]] if "experience" in facts else []
-    pipeline = f"{facts['bubble_ratio']:.1%} of the pipeline's {format_seconds(facts['pipeline_time_s'])}"
+    note = facts["experience"]["text"] if "experience" in facts else rate  # a model's rate is that of its samples
     return [
-        Fact("step time", format_seconds(facts["step_time_s"]), "; ".join([rate, *sure])),
+        Fact("step time", format_seconds(facts["step_time_s"]), note),
         *_stack(facts),
-        Fact("bubble", f"{float(breakdown.shares[BUBBLE]):.1%}", f"of the step; ranks are idle for {pipeline}"),
+        Fact(
+            "bubble", format_share(breakdown.shares[BUBBLE]), "of the step: GPUs wait for other ranks of their pipeline"
+        ),
         *_communication(facts, breakdown),
         *_host_bound(scenario, breakdown),
         Fact("speed-up", f"{facts['speedup']:.2f}×", _efficient(facts)),
@@ -277,14 +278,14 @@ def _host_bound(scenario: Scenario, breakdown: StepBreakdown) -> list[Fact]:
     reached, share = scenario.efficiency, float(breakdown.shares[HOST])
     if reached is None or not reached.launch or scenario.offload.activations or share < HOST_BOUND:
         return []
-    return [Fact("host-bound", f"{share:.1%}", "of the step waits for launches (efficiency.launch, cuda_graphs)")]
+    return [Fact("host-bound", format_share(share), "of the step waits for launches (efficiency.launch, cuda_graphs)")]
 
 
 def _efficient(facts: Mapping[str, Any]) -> str:
     """What share of the GPUs' time is computing."""
     again = facts["step_shares"][RECOMPUTING]
-    without = f" ({facts['efficiency'] - again:.1%} without recomputation)" if again else ""
-    return f"on {count(facts['ranks'], 'GPU')}, {facts['efficiency']:.1%} efficient{without}"
+    without = f" ({format_share(facts['efficiency'] - again)} without recomputation)" if again else ""
+    return f"on {count(facts['ranks'], 'GPU')}, {format_share(facts['efficiency'])} efficient{without}"
 
 
 def _communication(facts: Mapping[str, Any], breakdown: StepBreakdown) -> list[Fact]:
@@ -298,7 +299,7 @@ def _communication(facts: Mapping[str, Any], breakdown: StepBreakdown) -> list[F
         parts = ", ".join(f"{axis} {format_seconds(time)}" for axis, time in seconds.items() if time)
         if step and (parts or kind == "exposed"):
             note = f"of the step{': ' if parts else ''}{parts}"
-            lines.append(Fact(f"{kind} communication", f"{sum(seconds.values()) / step:.1%}", note))
+            lines.append(Fact(f"{kind} communication", format_share(sum(seconds.values()) / step), note))
     return lines
 
 
@@ -310,9 +311,9 @@ def _model_headline(scenario: Scenario, facts: Mapping[str, Any]) -> list[Fact]:
     what = "tokens" if sample == "sequence" else "samples"
     rate, each = facts[f"{what}_per_s"], facts[f"{what}_per_gpu_s"]
     noun = what if sample in ("sequence", "sample") else f"{sample}s"
-    utilisation = f"of {peak_of(scenario) / 1e12:.4g} TFLOP/s per GPU; HFU {facts['hfu']:.1%}"
+    utilisation = f"of {peak_of(scenario) / 1e12:.4g} TFLOP/s per GPU; HFU {format_share(facts['hfu'])}"
     return [
-        Fact("MFU", f"{facts['mfu']:.1%}", utilisation),
+        Fact("MFU", format_share(facts["mfu"]), utilisation),
         Fact(f"{noun} per second", _rate(rate), f"{_rate(each)} per GPU"),
     ]
 
@@ -375,7 +376,7 @@ def _slower(facts: Mapping[str, Any]) -> list[Fact]:
     """What computation lost beside communication."""
     if not facts.get("slowed_s"):
         return []
-    return [Fact("slowed compute", format_seconds(facts["slowed_s"]), "per rank, beside collectives")]
+    return [Fact("slowed compute", format_seconds(facts["slowed_s"]), "per rank, while collectives run beside it")]
 
 
 def _outer(facts: Mapping[str, Any]) -> list[Fact]:
@@ -389,7 +390,7 @@ def _outer(facts: Mapping[str, Any]) -> list[Fact]:
         outer["contention"], f"slows the steps beside it by {format_seconds(outer['slowed_s'])}"
     )
     sent = f"{format_bytes(outer['bytes_exchange'])} by {outer['algorithm']} in {outer['codec']}{parts}"
-    mean, used = format_seconds(outer["mean_step_s"]), f"{outer['utilisation']:.1%}"
+    mean, used = format_seconds(outer["mean_step_s"]), format_share(outer["utilisation"])
     alone = facts["ranks"] < outer["ranks"]
     whose = "one" if alone else "all, simulated together"
     return [
@@ -458,7 +459,7 @@ def _training(facts: Mapping[str, Any]) -> list[Fact]:
     error = f"relative error at most {facts['gradient_error']:.2g} against serial training"
     return [
         Fact("loss", _few([f"{value:.4g}" for value in facts["loss"]])),
-        Fact("accuracy", _few([f"{value:.1%}" for value in facts["accuracy"]])),
+        Fact("accuracy", _few([format_share(value) for value in facts["accuracy"]])),
         Fact("gradients", f"{error}; {replicas}"),
     ]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hybrid_des.report.fact import Fact
-from hybrid_des.units import format_bytes, signed_seconds
+from hybrid_des.units import format_bytes, format_share, signed_seconds
 
 
 def expert_lines(facts: Mapping[str, Any]) -> list[Fact]:
@@ -18,7 +18,7 @@ def _whole(facts: Mapping[str, Any]) -> Iterator[Fact]:
     if "expert_imbalance_s" in facts:
         share = facts["expert_imbalance_s"] / facts["step_time_s"] if facts["step_time_s"] else 0.0
         why = "some experts are more wanted than others" if share else "all ranks serve as many tokens"
-        note = f"per rank, {share:.1%} of the step: {why}"
+        note = f"per rank, {format_share(share)} of the step: {why}"
         yield Fact("experts' imbalance", signed_seconds(facts["expert_imbalance_s"]), note)
 
 
@@ -32,7 +32,7 @@ def _of_layers(use: Mapping[str, Any]) -> Iterator[Fact]:
     if more > 0 and unequal:
         yield Fact("", "", f"and {more} more layer{'s' if more > 1 else ''} with experts; step {use['step']}")
     if use["dropped_ratio"]:
-        yield Fact("  dropped", f"{use['dropped_ratio']:.1%}", "of the choices of tokens find no room")
+        yield Fact("  dropped", format_share(use["dropped_ratio"]), "of the choices of tokens find no room")
     if adapters := use.get("adapters"):
         mean = format_bytes(adapters["mean_bytes"])
         note = f"per adapter of node {adapters['busiest_node']} and step; {mean} on average"

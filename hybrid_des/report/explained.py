@@ -3,6 +3,7 @@
     Step        what it takes, how sure that is, throughput and memory
     Time        what the mean GPU does in a step, in shares that sum to it
     Main loss   the largest of them that is not useful computing, and why
+    Repair      what a slow node or link that delays the step would give if it were like the others
     Change      settings that make it shorter or, as "To fit", make it fit into memory, with the flags of the framework
     Hardware    what faster links would give, if no setting gives half as much
 
@@ -17,21 +18,21 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from hybrid_des.analysis.advice import Advice, AdviceLine
-from hybrid_des.analysis.experience import experience
+from hybrid_des.analysis.experience import experience, range_text
 from hybrid_des.analysis.explanation import Explanation
 from hybrid_des.analysis.losses import Losses
 from hybrid_des.analysis.memory_use import memory_use
 from hybrid_des.analysis.metrics import RunAnalysis
-from hybrid_des.analysis.verdict import shares_text
+from hybrid_des.analysis.verdict import listing, named, percent, shares_text
 from hybrid_des.pipeline.schedules import title_of
 from hybrid_des.report.content import ALARM, count, recomputed
-from hybrid_des.report.explained_details import detail_blocks, note_of
+from hybrid_des.report.explained_details import DETAIL_LABEL, LINK_NAMES, detail_blocks, note_of
 from hybrid_des.report.memory_text import gigabytes, of_memory, tensors_text
 from hybrid_des.report.text import NARROWEST, folded, labelled
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.memory import MemoryPeak, worst_peak
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.units import SECONDS, format_number, format_seconds
+from hybrid_des.units import format_number, format_seconds
 
 LABEL = 11  # characters of a label
 
@@ -52,9 +53,9 @@ HALF = 2  # hardware is shown if it gives so many times what the best setting gi
 
 
 KEPT = "one or two settings, simulated; model, batch and machine stay the same"
-SOME = "one or two settings, simulated, all else the same; {} more with --details"
 
-LINKS = {"nvlink": "NVLink", "nic": "network adapters", "pcie": "PCIe"}
+
+GROUPS = {"TP": "tensor", "CP": "context", "PP": "pipeline", "DP": "data"}  # of GPUs, by their short names
 
 
 def render_explanation(
@@ -71,7 +72,7 @@ def render_explanation(
     Example:
         >>> from hybrid_des import explain, render_explanation
         >>> print(render_explanation(explain("scenarios/prototype_4gpu.yaml"), width=80).splitlines()[0])
-        prototype_4gpu: 4 A100-80GB, PP2 DP2, 1F1B
+        prototype_4gpu: 4 A100-80GB GPUs, PP2 DP2 (pipeline and data parallel), 1F1B schedule
     """
     begin = opening(explanation.run, width)
     return "\n".join([begin, rest(explanation, width, advice=advice, details=details, above=begin.count("\n") + 1)])
@@ -106,7 +107,7 @@ def rest(
 
 def detail_lines(explanation: Explanation, width: int) -> list[str]:
     """What `--details` adds."""
-    return labelled(detail_blocks(explanation, max(width - LABEL, NARROWEST)), width, LABEL)
+    return labelled(detail_blocks(explanation, max(width - DETAIL_LABEL, NARROWEST)), width, DETAIL_LABEL)
 
 
 def in_brief(lost: Losses) -> dict[str, list[str]]:
@@ -116,7 +117,7 @@ def in_brief(lost: Losses) -> dict[str, list[str]]:
         "Memory": [] if fits else [tensors_text(memory_use(lost.run))],
         "Time": [shares_text(lost.breakdown.shares, lost.run.scenario.traced)],
         "Main loss": [lost.verdict] if fits else [],
-        "Mend": _mended(lost),
+        "Repair": _repaired(lost),
     }
     return {label: texts for label, texts in said.items() if texts}
 
@@ -161,23 +162,25 @@ def _title(run: Run) -> str:
 
 
 def _plan(scenario: Scenario) -> Iterator[str]:
-    """The plan in a few words: "128 H100", "TP8 PP8 DP2", "1F1B", "full recompute"."""
+    """The plan in a few words: "128 H100 GPUs", "PP8 DP2 (pipeline and data parallel)", "1F1B schedule"."""
     parallel, schedule = scenario.parallel, scenario.schedule
     kinds = dict.fromkeys(kind.gpu.name for kind in scenario.cluster.kinds)
     named = "/".join(name.upper() for name in kinds if name != "custom")
-    yield f"{parallel.ranks:,} {named}" if named else count(parallel.ranks, "GPU")
-    axes = {"TP": parallel.tensor, "CP": parallel.context, "EP": parallel.expert, "PP": parallel.pipeline}
-    sizes = [f"{axis}{size}" for axis, size in {**axes, "DP": parallel.data}.items() if size > 1]
+    yield count(parallel.ranks, f"{named} GPU".lstrip())
+    sizes = {short: size for short, axis in GROUPS.items() if (size := getattr(parallel, axis)) > 1}
     if sizes:
-        yield " ".join(sizes)
+        shown = " ".join(f"{short}{size}" for short, size in sizes.items())
+        yield f"{shown} ({listing([GROUPS[short] for short in sizes])} parallel)"
+    if parallel.expert > 1:
+        yield f"EP{parallel.expert} (experts spread over {parallel.expert} GPUs)"
     if parallel.pipeline > 1:
         given = "as traced" if schedule.file is None else str(schedule.file)
         chunks = f" with {schedule.chunks} chunks" if schedule.chunks > 1 else ""
-        yield f"{title_of(schedule.kind) if schedule.kind else given}{chunks}"
+        yield f"{title_of(schedule.kind)} schedule{chunks}" if schedule.kind else f"schedule {given}{chunks}"
     if scenario.sharding in ("zero-2", "zero-3"):
         yield f"ZeRO-{scenario.sharding[-1]}"
     if scenario.recompute != "none":
-        yield f"{recomputed(scenario)} recompute"
+        yield f"{recomputed(scenario)} recomputation"
 
 
 def _peak(run: Run) -> MemoryPeak:
@@ -197,23 +200,25 @@ def _opening_blocks(run: Run) -> Iterator[tuple[str, Sequence[str]]]:
     findings = RunAnalysis(run)
     if not _peak(run).fits:
         yield "Memory", [tensors_text(memory_use(run))]
-    yield "Step", [", ".join(_step(run, findings))]
+    yield "Step", [_step(run, findings)]
     yield "Time", [shares_text(findings.breakdown.shares, run.scenario.traced)]
 
 
-def _step(run: Run, findings: RunAnalysis) -> Iterator[str]:
-    """The step, how sure it is, throughput, utilisation and memory."""
+def _step(run: Run, findings: RunAnalysis) -> str:
+    """The step, how sure it is, throughput, utilisation and memory, as a sentence."""
     facts, peak = findings.summary, _peak(run)
     step = facts["step_time_s"]
     known = experience(run.scenario)
     interval = known.interval(step) if known is not None and peak.fits else None
-    likely = f" (likely {_from_to(*interval)})" if interval else ""
-    yield f"{format_seconds(step)}{likely}" if peak.fits else f"{format_seconds(step)} if it fitted"
-    yield from _throughput(run.scenario, facts)
+    takes = "takes" if peak.fits else "would take"
+    sure = f" (90 % prediction interval: {range_text(*interval)})" if interval else ""
+    enough = "" if peak.fits else " on GPUs with enough memory"
+    also = [_throughput(run.scenario, facts)]
     if "mfu" in facts:
-        yield f"MFU {facts['mfu'] * 100:.0f} %"
+        also.append(f"MFU {percent(facts['mfu'])}")
     if peak.fits and _knows_memory(run.scenario):
-        yield f"memory {of_memory(peak.held, peak.gpu.memory)}"
+        also.append(f"memory {of_memory(peak.held, peak.gpu.memory)} on the fullest GPU")
+    return f"One training step {takes} {format_seconds(step)}{sure}{enough}: {', '.join(also)}."
 
 
 def _knows_memory(scenario: Scenario) -> bool:
@@ -221,25 +226,14 @@ def _knows_memory(scenario: Scenario) -> bool:
     return scenario.workload is None or "activation" in scenario.workload.memory.model_fields_set
 
 
-def _throughput(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:
+def _throughput(scenario: Scenario, facts: Mapping[str, Any]) -> str:
     """What a GPU processes per second or, where no model says what that is, micro-batches of all."""
     if scenario.model is None:
-        yield f"{format_number(facts['microbatches_per_s'])} micro-batches/s"
-        return
+        return f"{format_number(facts['microbatches_per_s'])} micro-batches/s"
     noun = scenario.model.network.sample
     what, key = ("tokens", "tokens_per_gpu_s") if noun == "sequence" else (f"{noun}s", "samples_per_gpu_s")
     rate = facts[key]
-    yield f"{rate:,.0f} {what}/s per GPU" if rate >= 100 else f"{rate:.3g} {what}/s per GPU"
-
-
-def _from_to(low: float, high: float) -> str:
-    """An interval of times with three digits, in the unit of its upper end: "20.3 to 26.7 s"."""
-    factor, unit = next(((size, name) for size, name in SECONDS if high >= size), SECONDS[-1])
-    return f"{_three_digits(low / factor)} to {_three_digits(high / factor)} {unit}"
-
-
-def _three_digits(number: float) -> str:
-    return f"{number:#.3g}".removesuffix(".") if number < 999.5 else f"{number:,.0f}"
+    return f"{rate:,.0f} {what}/s per GPU" if rate >= 100 else f"{rate:.3g} {what}/s per GPU"
 
 
 def _what_ifs(explanation: Explanation, width: int) -> list[str]:
@@ -254,41 +248,52 @@ def _what_ifs(explanation: Explanation, width: int) -> list[str]:
 
 
 def _changes(lost: Losses, advice: Advice | None, width: int, room: int | None) -> list[str]:
-    """What would help: what is slow mended, then settings, in so many lines of text at most."""
+    """What would help: what is slow repaired, then settings, in so many lines of text at most."""
     fits = _peak(lost.run).fits
-    heads = [("Mend", mended)] if (mended := _mended(lost)) else []
+    heads = [("Repair", repaired)] if (repaired := _repaired(lost)) else []
     if advice is None:
         return labelled(heads, width, LABEL)
-    above, shown = len(labelled(heads, width, LABEL)) + 1, advice.lines
-    while room is not None and len(shown) > 1 and above + len(_advised(shown, width, fits=fits)) > room:
-        shown = shown[:-1]
-    left = len(advice.lines) - len(shown)
-    said = f"({SOME.format(left) if left else KEPT})" if shown else _nothing(advice)
-    return [*labelled([*heads, (_label(fits), [said])], width, LABEL), *_advised(shown, width, fits=fits)]
+    for number in range(len(advice.lines), -1, -1):
+        said = _heading(advice, number) if number else _nothing(advice)
+        lines = labelled([*heads, (_label(fits), [said])], width, LABEL)
+        lines += _advised(advice.lines[:number], width, fits=fits)
+        if room is None or len(lines) <= room or number <= 1:
+            break
+    return lines if room is None or len(lines) <= room else [*lines[: room - 1], "    … (all of it with --details)"]
+
+
+def _heading(advice: Advice, shown: int) -> str:
+    """What holds for all proposals, of which so many are shown."""
+    left = len(advice.lines) - shown
+    simulated = "These changes were" if shown > 1 else "This change was"
+    flags = any(line.flags for line in advice.lines)
+    whose = f" Flags are for {advice.framework}{' (assumed)' if advice.assumed else ''}." if flags else ""
+    more = f" {left} more with --details." if left else ""
+    return f"{simulated} simulated with the same model, batch and machine.{whose}{more}"
 
 
 def _label(fits: bool) -> str:
     return "Change" if fits else "To fit"
 
 
-def _mended(lost: Losses) -> list[str]:
-    """What the slow node or link that holds the step up would give if it were like the others."""
+def _repaired(lost: Losses) -> list[str]:
+    """What the slow node or link that delays the step would give if it were like the others, as a sentence."""
     culprit = lost.culprit
     if culprit is None or culprit.usual is None or not _peak(lost.run).fits:
         return []
-    step = format_seconds(lost.seconds(culprit.usual))
-    return [f"{culprit.name} as quick as the others: {step}, {signed(-lost.gain(culprit.usual))}"]
+    step = f"{format_seconds(lost.seconds(culprit.usual))} ({signed(-lost.gain(culprit.usual))})"
+    return [f"If {named(culprit.name)} were as fast as the others, the step would take {step}."]
 
 
 def _nothing(advice: Advice) -> str:
     """Why no setting is proposed."""
     if advice.fits:
-        return f"no setting that was tried makes the step {LEAST:.0%} shorter".replace("%", " %")
+        return f"None of the settings that were tried makes the step {percent(LEAST)} shorter."
     nearest = advice.nearest
     if nearest is None:
-        return "no setting that was tried needs less memory"
+        return "None of the settings that were tried needs less memory."
     lacks = gigabytes(nearest.held - nearest.memory)
-    return f"no setting that was tried fits; the nearest is {nearest.change}, which lacks {lacks}"
+    return f"None of the settings that were tried fits; the nearest is {nearest.change}, which lacks {lacks}."
 
 
 def _advised(lines: Sequence[AdviceLine], width: int, *, fits: bool) -> list[str]:
@@ -303,23 +308,21 @@ def _advised(lines: Sequence[AdviceLine], width: int, *, fits: bool) -> list[str
     texts = []
     for number, line in enumerate(lines, 1):
         own = [remark for remark in line.remarks if len(numbers[remark]) == 1]
-        texts += folded("   ".join([f" {number}  {line.change}", *_outcome(line, own, fits=fits)]), width, 4)
+        texts += folded(f" {number}  {line.change}: {', '.join(_outcome(line, own, fits=fits))}", width, 4)
         texts += [f"    {text}" for text in folded(_keys(line), max(width - 4, NARROWEST), 0, cut=False)]
     shared = {remark: of for remark, of in numbers.items() if len(of) > 1}
-    return [*texts, *(f"    ({', '.join(of[:-1])} and {of[-1]}: {remark})" for remark, of in shared.items())]
+    return [*texts, *(f"    (changes {listing(of)}: {remark})" for remark, of in shared.items())]
 
 
 def _outcome(line: AdviceLine, remarks: Sequence[str], *, fits: bool) -> Iterator[str]:
     """The step with a change, its gain if the step as it is fits, the memory that it needs, and remarks."""
-    yield format_seconds(line.step_s)
-    if fits:
-        yield f"{signed(-line.gain)}{_likely(line)}"
+    gain = f" ({signed(-line.gain)}{_likely(line)})" if fits else ""
+    yield f"step {format_seconds(line.step_s)}{gain}"
     if not fits:
-        yield of_memory(line.held, line.memory)
+        yield f"memory {of_memory(line.held, line.memory)}"
     elif _knows_memory(line.scenario):
-        yield gigabytes(line.held)
-    if remarks:
-        yield ", ".join(remarks)
+        yield f"memory {gigabytes(line.held)}"
+    yield from remarks
 
 
 def _keys(line: AdviceLine) -> str:
@@ -334,18 +337,18 @@ def _flags(line: AdviceLine) -> str:
 
 
 def _likely(line: AdviceLine) -> str:
-    """How sure a gain is, in brackets; empty if that is not known."""
+    """How sure a gain is; empty if that is not known."""
     if line.sure is None:
         return ""
     low, high = line.sure.interval(-line.gain)
-    return f" (likely {signed(low).removesuffix(' %')} to {signed(high)})"
+    return f", likely {signed(low).removesuffix(' %')} to {signed(high)}"
 
 
 def _faster_links(lost: Losses, advice: Advice | None) -> list[str]:
     """What the links that help most would give twice as fast, if no setting gives half as much."""
     name, most = _helpful_links(lost, advice)
-    links = LINKS.get(name, f"{name} links")
-    return [f"{links[0].upper()}{links[1:]} twice as fast would give {signed(-most)}"] if name else []
+    links = LINK_NAMES.get(name, f"{name} links")
+    return [f"{links[0].upper()}{links[1:]} twice as fast would change the step by {signed(-most)}."] if name else []
 
 
 def _helpful_links(lost: Losses, advice: Advice | None) -> tuple[str, float]:
@@ -360,7 +363,7 @@ def _helpful_links(lost: Losses, advice: Advice | None) -> tuple[str, float]:
 
 
 def next_change(lost: Losses, advice: Advice) -> str:
-    """What to change in one line, the key `next` of `explain --json`: what "Mend", "Change" and "Hardware" say."""
+    """What to change in one line, the key `next` of `explain --json`: what "Repair", "Change" and "Hardware" say."""
     if not advice.fits:
         lines = [f"{_set(line)} ({exact(-line.gain)})" for line in advice.lines]
         return f"to fit into memory: {'; or '.join(lines)}" if lines else _nothing(advice)
@@ -369,13 +372,13 @@ def next_change(lost: Losses, advice: Advice) -> str:
     bought = [f"to buy: {links} links twice as fast ({exact(-saved)})"] if links else []
     culprit = lost.culprit
     usual = culprit.usual if culprit is not None else None
-    mended = (
+    repaired = (
         []
         if usual is None or culprit is None
         else [f"{culprit.name} as quick as the others ({exact(-lost.gain(usual))})"]
     )
     settings = "; or ".join([*lines, *bought])
-    return "; then ".join(filter(None, [*mended, settings])) or _nothing(advice)
+    return "; then ".join(filter(None, [*repaired, settings])) or _nothing(advice)
 
 
 def _set(line: AdviceLine) -> str:

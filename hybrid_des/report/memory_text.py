@@ -9,7 +9,7 @@ from hybrid_des.report.content import count
 from hybrid_des.report.text import folded
 from hybrid_des.units import format_bytes, format_seconds
 
-NAMES = {"optimizer": "optimizer state", "transients": "reserved for backwards"}
+NAMES = {"optimizer": "optimizer state", "transients": "buffers of the backward"}
 WHAT = {  # of `simulation.memory.memory_parts`
     "parameters": "weights in 16 bits", "gradients": "gradients of the weights",
     "optimizer": "32-bit weights and moments", "activations": "kept from forward to backward",

@@ -8,7 +8,7 @@ from typing import Any
 from hybrid_des.report.fact import Fact
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.data import WHOLE
-from hybrid_des.units import format_number
+from hybrid_des.units import format_number, format_share
 
 LEAST_PADDING = 0.0005  # a share that is shown
 
@@ -36,7 +36,9 @@ def packed_facts(scenario: Scenario, facts: Mapping[str, Any]) -> list[Fact]:
         return []
     figures = facts["data"]
     ratio = f"{figures['replica_squares_ratio']:.2f}×"
-    padding = f"; {figures['padding']:.1%} of tokens are padding" if figures["padding"] >= LEAST_PADDING else ""
+    padding = (
+        f"; {format_share(figures['padding'])} of tokens are padding" if figures["padding"] >= LEAST_PADDING else ""
+    )
     ranks = "context ranks" if context_apart(scenario) else "replicas"
     note = f"the mean of all {ranks} in squared lengths, with which attention grows{padding}"
     return [Fact(f"busiest {ranks[:-1]}", ratio, note)]

@@ -6,7 +6,7 @@
 
 Matplotlib, the script of pages and the live page draw what is said here; pages get it as data. Colours of ops are the
 colour-blind-safe palette of Okabe and Ito (https://jfly.uni-koeln.de/color/); those of idle time are translucent, and
-the pipeline bubble is grey.
+the pipeline bubble is grey. On pages, idle time is also hatched by its cause.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.analysis import idle
-from hybrid_des.cluster.purposes import ACTIVATION, CONTEXT, PURPOSES, REDUCTION, TENSOR
+from hybrid_des.cluster.purposes import ACTIVATION, CONTEXT, PARAMETERS, PURPOSES, REDUCTION, TENSOR
 
 if TYPE_CHECKING:
     from hybrid_des.pipeline.plan import Plan
@@ -48,27 +48,38 @@ ACTIVITIES = {  # ops by `timeline.OP_KINDS`
 
 
 class Cause(NamedTuple):
-    """A cause of idle time: its label, and its colour without `OPACITY`."""
+    """A cause of idle time: its label, its colour without `OPACITY`, and one of `HATCHES`, as in Matplotlib."""
 
     label: str
     colour: str
+    hatch: str = ""
 
+
+HATCHES = ("", "/", "//", "\\", "-", "|", "+", "x", ".", "o")  # tell causes apart in print and to the colour-blind
+OF_PURPOSES = {ACTIVATION.cause: "-", REDUCTION.cause: "|", PARAMETERS.cause: "+"}  # others: "x"
 
 _WARM_UP, _DEPENDENCY, _DRAIN = (
-    Cause(f"{BUBBLE}: {phase}", grey)
-    for phase, grey in ((idle.WARM_UP, "#C4C4C4"), (idle.DEPENDENCY, "#8A8A8A"), (idle.DRAIN, "#66789C"))
-)
-_BARRIER, _REPLICA = Cause(idle.BARRIER, "#F0E442"), Cause(idle.REPLICA, "#AA4499")
+    Cause(f"{BUBBLE}: {phase}", *look)
+    for phase, look in (
+        (idle.WARM_UP, ("#C4C4C4", "/")), (idle.DEPENDENCY, ("#8A8A8A", "")), (idle.DRAIN, ("#66789C", "\\"))
+    )
+)  # fmt: skip
+_BARRIER, _REPLICA = Cause(idle.BARRIER, "#F0E442", "o"), Cause(idle.REPLICA, "#AA4499", "//")
 CAUSES = {  # by the names of `analysis.idle`: causes, phases of the pipeline, and reasons
-    **{purpose.cause: Cause(purpose.cause.replace("_", " "), purpose.colour) for purpose in PURPOSES},
-    ACTIVATION.cause: Cause("waiting for a pipeline message", ACTIVATION.colour),
-    CONTEXT.cause: Cause("waiting for the document's other ranks", CONTEXT.colour),
+    **{
+        purpose.cause: Cause(
+            purpose.cause.replace("_", " "), purpose.colour, OF_PURPOSES.get(purpose.cause, "x")
+        )
+        for purpose in PURPOSES
+    },
+    ACTIVATION.cause: Cause("waiting for a pipeline message", ACTIVATION.colour, "-"),
+    CONTEXT.cause: Cause("waiting for the document's other ranks", CONTEXT.colour, "x"),
     idle.DEPENDENCY: Cause(BUBBLE, _DEPENDENCY.colour),  # all phases together
     idle.WARM_UP: _WARM_UP, idle.STEADY: _DEPENDENCY, idle.DRAIN: _DRAIN,
     "slower_replica": _REPLICA, idle.REPLICA: _REPLICA, idle.END_OF_STEP: _BARRIER, idle.BARRIER: _BARRIER,
-    idle.TRANSFER: Cause(idle.TRANSFER, ACTIVATION.colour), idle.LATENCY: Cause(idle.LATENCY, "#44AA99"),
-    idle.QUEUEING: Cause(idle.QUEUEING, "#CC6677"), idle.OTHERS: Cause(idle.OTHERS, "#117733"),
-    idle.HOST: Cause(idle.HOST, "#DDCC77"),
+    idle.TRANSFER: Cause(idle.TRANSFER, ACTIVATION.colour, "-"), idle.LATENCY: Cause(idle.LATENCY, "#44AA99", "+"),
+    idle.QUEUEING: Cause(idle.QUEUEING, "#CC6677", "x"), idle.OTHERS: Cause(idle.OTHERS, "#117733", "|"),
+    idle.HOST: Cause(idle.HOST, "#DDCC77", "."),
 }  # fmt: skip
 
 
@@ -82,6 +93,12 @@ def cause_name(cause: str) -> str:
 def cause_colour(cause: str) -> str:
     """The colour of a cause of idle time as #RRGGBBAA."""
     return CAUSES[cause.removeprefix(MESSAGE)].colour + OPACITY
+
+
+def hatch(cause: str) -> str:
+    """The hatch of a cause of idle time, by its name or by its label."""
+    known = CAUSES.get(cause.removeprefix(MESSAGE))
+    return known.hatch if known else next((one.hatch for one in CAUSES.values() if one.label == cause), "")
 
 
 def idle_label(cause: str) -> str:

@@ -18,7 +18,7 @@ from hybrid_des.report.packed import context_apart
 from hybrid_des.report.step_rows import Share
 from hybrid_des.report.text import NARROWEST, folded
 from hybrid_des.report.text_chart import Line, Part, chart_of, style_of
-from hybrid_des.units import format_bytes, format_seconds
+from hybrid_des.units import format_bytes, format_seconds, format_share
 
 WEIGHTS = {"alarm": "bold red"}  # other weights are styles themselves
 
@@ -69,7 +69,7 @@ def _headline(fact: Fact, width: int) -> list[Line]:
 
 def _share(share: Share, width: int) -> Line:
     room = max(width - 36 - 24, 8)
-    row = f"  {share.label:<34}{format_seconds(share.seconds):>10}{share.fraction:>9.1%}  "
+    row = f"  {share.label:<34}{format_seconds(share.seconds):>10}{format_share(share.fraction):>9}  "
     return [(row, ""), ("█" * round(share.fraction * room), style_of(share.activity))]
 
 
@@ -110,7 +110,7 @@ def unfinished_report(facts: Mapping[str, Any]) -> str:
     """What is known of a run that its budget stopped, as text; nothing in it looks like the result of a step."""
     budget, simulated = format_seconds(facts["budget_s"]), format_seconds(facts["simulated_s"])
     rows = (
-        ("ops that have ended", f"{facts['share_of_ops']:.1%}   {facts['steps_done']} steps are complete"),
+        ("ops that have ended", f"{format_share(facts['share_of_ops'])}   {facts['steps_done']} steps are complete"),
         ("simulated time", f"{simulated}   on {facts['ranks_simulated']} of {facts['ranks']} ranks"),
         ("computing so far", _of_ranks([format_seconds(time) for time in facts["busy_s"]])),
         ("memory so far", _of_ranks([format_bytes(size) for size in facts["peak_memory_bytes"]])),

@@ -20,7 +20,7 @@ def folded(text: str, room: int, hang: int = 2, *, cut: bool = True) -> list[str
     """
     if len(text) <= room:
         return [text]
-    kept = re.sub(r"(?<=[\d)]) (?=%|[µmn]?s\b|[kMGT]?B\b)", NO_BREAK, text)
+    kept = re.sub(r"(?<=[\d)]) (?=%|[µmn]?s\b|[kMGT]?B\b)|(?<=\bMFU) (?=\d)", NO_BREAK, text)
     lines = textwrap.wrap(kept, room, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=cut)
     return [line.replace(NO_BREAK, " ") for line in lines]
 

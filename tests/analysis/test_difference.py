@@ -81,17 +81,20 @@ def test_four_of_five_differences_lie_inside():
     low, high = found.interval(-0.12)
     assert (low, high) == pytest.approx((0.88 * exp(-0.16) - 1, 0.88 * exp(0.16) - 1))
     assert found.text(-0.12) == (
-        "probably quicker, not certain, likely -25 to +3 %: 4 of 5 such differences (schedule) were within ± 17 %"
+        "probably faster, not certain: the difference is within the 80 % prediction interval, -25 to +3 % "
+        "(4 of 5 measured differences of this kind, schedule, were predicted within ±17 %)"
     )
-    assert found.text(-0.3).startswith("quicker, likely -40 to -18 %")
+    assert found.text(-0.3).startswith("faster; 80 % prediction interval -40 to -18 % (")
 
 
 def test_a_tie_is_a_small_change_that_may_be_none():
     sure = of_pairs(["schedule"], [pair_of(0.005)] * 9)
-    assert [sure.verdict(change) for change in (0.004, 0.01, 0.03)] == ["a tie", "slower", "slower"]
+    assert [sure.verdict(change) for change in (0.004, 0.01, 0.03)] == [
+        "not certain which is faster", "slower", "slower",
+    ]  # fmt: skip
     unsure = of_pairs(["schedule"], [pair_of(0.1)] * 9)
     assert [unsure.verdict(change) for change in (-0.019, -0.021, -0.2)] == [
-        "a tie", "probably quicker, not certain", "quicker",
+        "not certain which is faster", "probably faster, not certain", "faster",
     ]  # fmt: skip
 
 

@@ -180,7 +180,7 @@ def test_a_stack_that_nobody_measured_has_a_wider_interval():
     other = of_runs(LIKE._replace(stack="jax"), runs)
     assert not other.measured
     assert other.reach == pytest.approx(log(1.5))
-    assert "a stack that nobody measured (JAX on H100)" in text(other, 6.0)
+    assert "no measured runs of JAX on H100; from " in text(other, 6.0)
 
 
 def test_fitted_runs_do_not_tell_of_the_catalogue():
@@ -201,8 +201,10 @@ def test_the_report_and_the_summary_say_how_sure_they_are(monkeypatch):
     assert figures["like"] == "a100, 16 bits, dense"
     assert (figures["stack"], figures["stack_measured"]) == ("Megatron on A100", True)
     assert figures["rests_on"] == {"Megatron on A100": 20}
-    assert step_line(result).endswith(f"micro-batches/s; {figures['text']}")
-    assert re.fullmatch(r"likely [\d.]+ … [\d.]+ m?s; 20 runs like it, Megatron on A100", figures["text"])
+    assert step_line(result).endswith(f"s   {figures['text']}")
+    assert re.fullmatch(
+        r"90 % interval [\d.]+ to [\d.]+ m?s; from 20 similar measured runs, Megatron on A100", figures["text"]
+    )
 
 
 def test_an_interval_says_which_runs_it_rests_on():
@@ -210,7 +212,8 @@ def test_an_interval_says_which_runs_it_rests_on():
     found = of_runs(LIKE, [*[run_of(1.1)] * 5, *others, *[run_of(1.1, gpu="b200")] * 4, *[run_of(1.1, gpu="h200")] * 3])
     # 30 of 42 are off by 1.2, where 0.158 is usual: by a factor of exp(log(1.2) / (log(1.2) + 0.02) · 0.178)
     assert (
-        text(found, 6.0) == "likely 5.1 … 7 s; 42 runs like it: Megatron on A100 (30), Megatron on H100 (5), others (7)"
+        text(found, 6.0) == "90 % interval 5.1 to 7 s; from 42 similar measured runs: "
+        "Megatron on A100 (30), Megatron on H100 (5), others (7)"
     )
 
 
@@ -221,7 +224,7 @@ def test_where_no_run_is_known_the_report_says_so(monkeypatch):
         "like": "a100, 16 bits, dense", "runs": 0, "interval_s": None, "interval_runs": 0, "stack": "Megatron on A100",
         "stack_measured": False, "rests_on": {}, "text": "nothing like this was measured",
     }  # fmt: skip
-    assert step_line(result).endswith("micro-batches/s; nothing like this was measured")
+    assert step_line(result).endswith("s   nothing like this was measured")
 
 
 def test_times_that_are_given_have_no_experience():

@@ -55,7 +55,9 @@ def test_of_what_does_not_fit_only_what_does_is_proposed(name):
     for one in found.proposals:
         assert not simulate(load(TOO_LARGE[name], one.change.split(","))).summary["out_of_memory"], one.change
     said = next_change(found.losses, found.advice)
-    assert said.startswith("to fit into memory: " if found.advice.lines else "no setting that was tried fits")
+    assert said.startswith(
+        "to fit into memory: " if found.advice.lines else "None of the settings that were tried fits"
+    )
 
 
 def test_what_makes_a_step_fit_is_proposed_first():

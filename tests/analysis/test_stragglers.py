@@ -101,7 +101,7 @@ def test_entries_too_many_to_try_alone_are_tried_together(monkeypatch):
     (together,) = (one for one in stated if one.together > 1)
     without = run(support.scenarios.scenario("1f1b", 4, 4, 3, slow=most)).duration
     assert (together.name, together.usual) == ("gpu 8, gpu 9, gpu 10 and 1 more", without)
-    assert "gpu 8, gpu 9, gpu 10 and 1 more are slow and together cost " in render_explanation(
+    assert "GPU 8, GPU 9, GPU 10 and 1 more are slow and together cost " in render_explanation(
         explanation, 200, details=True
     )
 

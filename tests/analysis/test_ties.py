@@ -69,7 +69,7 @@ def test_orders_of_many_events_are_left_to_spread(monkeypatch):
     found = explain(scenario)
     assert found.ties is None is found.to_mapping()["ties"]
     assert found.to_mapping()["ties_not_tried"].startswith("2 other orders of all ranks are about ")
-    assert "Ties       not tried: 2 other orders" in render_explanation(found, 200, details=True)
+    assert "Arrival order  not tried: 2 other orders" in render_explanation(found, 200, details=True)
     assert ties.why_untried(traced_run(load(scenario, ["cluster.sharing=fair"]))) == ""  # no order matters
 
 

@@ -32,10 +32,10 @@ def test_the_largest_share_besides_computing_is_the_main_loss():
 
 
 @pytest.mark.parametrize(("some", "said"), [
-    ({"tensor": 27}, "tensor-parallel communication: 27 % of the step. It exchanges activations among 4"),
-    ({"recomputing": 25}, "recomputing activations: 25 % of the step. The backward repeats the forward."),
-    ({"bubble": 43}, "pipeline bubble: 43 % of the step. There are 4 micro-batches for 2 pipeline ranks."),
-    ({"tensor": 7}, "computing is 93 %; nothing else costs a tenth"),
+    ({"tensor": 27}, "27 % of the step goes to tensor-parallel communication: every layer exchanges "),
+    ({"recomputing": 25}, "25 % of the step goes to recomputing activations: to save memory, the backward "),
+    ({"bubble": 43}, "43 % of the step goes to the pipeline bubble: GPUs wait for each other while 4 micro-"),
+    ({"tensor": 7}, "93 % of the step is computing; nothing else takes a tenth of it."),
 ])  # fmt: skip
 def test_a_verdict_names_one_loss_and_why(some, said):
     assert verdict(SCENARIO, shares(**some)).startswith(said)
@@ -44,18 +44,21 @@ def test_a_verdict_names_one_loss_and_why(some, said):
 def test_what_is_slow_is_blamed_for_waits_only():
     wait = verdict(SCENARIO, shares(slower=30), NODE, 0.2)
     assert wait == (
-        "waiting for slower GPUs: 30 % of the step. The step is held up by node 1, which computes 1.11× the mean and "
-        "costs 20 % of it."
+        "30 % of the step goes to waiting for slower GPUs. Node 1 computes for 1.11× as long as the average rank, "
+        "which costs 20 % of the step."
     )
     beside = verdict(SCENARIO, shares(tensor=30), NODE, 0.2)
-    assert beside.index("It exchanges") < beside.index("held up by node 1")
-    assert "held up" not in verdict(SCENARIO, shares(tensor=30), NODE, 0.05)
-    assert "held up" in verdict(SCENARIO, shares(tensor=5), NODE, 0.05)
+    assert beside.index("exchanges activations") < beside.index("Node 1 computes")
+    assert "Node 1" not in verdict(SCENARIO, shares(tensor=30), NODE, 0.05)
+    assert "Node 1" in verdict(SCENARIO, shares(tensor=5), NODE, 0.05)
 
 
 def test_listed_shares_are_those_from_one_percent_on():
     text = shares_text(shares(tensor=27, bubble=4) | {"host": Fraction(1, 150)})
-    assert text == "computing 69 %, tensor-parallel communication 27 %, pipeline bubble 4 %"
+    assert text == (
+        "The average GPU spends 69 % of the step computing, 27 % in tensor-parallel communication and 4 % in the "
+        "pipeline bubble."
+    )
 
 
 @pytest.mark.parametrize("values", [
@@ -66,7 +69,7 @@ def test_listed_shares_are_those_from_one_percent_on():
 def test_one_gpu_is_efficient(values):
     found = losses(scenario_from(values))
     assert found.breakdown.efficiency == 1
-    assert found.verdict == "computing is 100 %"
+    assert found.verdict == "100 % of the step is computing."
 
 
 def test_the_host_alone_makes_one_gpu_inefficient():

@@ -90,7 +90,7 @@ def test_an_offloaded_optimizer_is_bound_by_the_link():
 
 def test_a_report_says_what_hosts_hold():
     text = simulate(SMALL | {"offload": {"optimizer": 0.8}, "cuda_graphs": "full"}).report(width=200)
-    assert "80% of optimizer state on hosts, a CUDA graph of the step" in text
+    assert "80 % of optimizer state on hosts, a CUDA graph of the step" in text
 
 
 def test_offloaded_activations_hide_behind_computation():

@@ -39,6 +39,14 @@ def test_a_range_of_nodes_is_asked_for():
     assert any("--nodes: 2-4: as many nodes as there are" in line for line in imported.unread)
 
 
+@from_table
+def test_the_number_of_ranks_is_that_of_gpus(line, nodes, per_node, said):
+    imported = read_megatron(f"{line} {SIZES}", "line")
+    machine = [imported.values[f"cluster.{name}"] for name in ("nodes", "gpus_per_node")]
+    assert machine == [nodes, per_node] and imported.values["parallel.data"] == nodes * per_node
+    assert any(said in assumed for assumed in imported.assumed)
+
+
 @pytest.mark.parametrize("variable", ["SLURM_NTASKS", "SLURM_NPROCS"])
 def test_tasks_of_a_header_are_variables(variable):
     script = f"#SBATCH -N 4 --ntasks-per-node=8\nB=$(({variable} * 2))\n{ALONE} --global-batch-size $B\n"

@@ -55,6 +55,7 @@ def test_keys_that_make_other_layers_are_refused_by_name(key, value, shown):
 
 
 @pytest.mark.parametrize("same", [
+    {"attention_chunk_size": -1, "index_topk": -1},
     {"decoder_sparse_step": 1, "mlp_only_layers": []}, {"moe_layer_freq": 1}, {"num_kv_shared_layers": 0},
     {"hybrid_override_pattern": None}, {"attn_output_gate": False}, {"layer_types": ["full_attention"] * 12},
     {"attn_type_list": [1] * 12}, {"interleave_moe_layer_step": 1},

@@ -203,3 +203,17 @@ def test_what_no_flag_says_of_models_and_optimizers_is_told(scenarios, change, s
         load(scenarios / "llama3.1-8b_8.yaml", ["parallel={tensor: 2, data: 4}", "recompute=none", change])
     )
     assert any(line.startswith(said) for line in launch.unsaid)
+
+
+@from_table
+def test_a_value_that_switches_layers_off_is_without_effect(flag):
+    found = read_megatron(f"{RUN} {flag}", "line")
+    assert found.values == read_megatron(RUN, "line").values
+    name = flag.replace("=", " ").partition(" ")[0]
+    assert found.unread == () and any(line.startswith(name) for line in found.idle)
+
+
+def test_gradients_of_16_bits_may_be_said_twice():
+    flags = "--grad-reduce-in-bf16 --use-precision-aware-optimizer --use-distributed-optimizer --main-grads-dtype bf16"
+    found = read_megatron(f"{RUN} {flags}", "line")
+    assert (found.values["gradients.codec"], found.unread) == ("bf16", ())

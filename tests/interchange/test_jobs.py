@@ -99,6 +99,14 @@ def test_the_number_of_nodes_gives_replicas(tmp_path):
     assert (values["parallel.data"], values["cluster.nodes"]) == (12, 3)
 
 
+def test_torchrun_without_nodes_starts_on_one(tmp_path):
+    line = "torchrun --nproc-per-node 4 train.py --model_name_or_path meta-llama/Llama-2-7b-hf"
+    job = written(tmp_path, f"{line} --per_device_train_batch_size 2 --fsdp 'full_shard auto_wrap'\n", "run.sh")
+    one, two = read_job([job]), read_job([job], fixed={"cluster.nodes": 2})
+    assert (one.values["cluster.nodes"], one.values["parallel.data"], two.values["parallel.data"]) == (1, 4, 8)
+    assert "cluster.nodes: 1: as torchrun starts without --nnodes" in one.assumed
+
+
 def test_of_several_files_the_last_counts(tmp_path):
     first = written(tmp_path, '{"zero_optimization": {"stage": 3}, "train_batch_size": "auto"}', "zero.json")
     second = written(tmp_path, "distributed_type: DEEPSPEED\nnum_processes: 16\nnum_machines: 2\n", "accelerate.yaml")
@@ -182,6 +190,30 @@ def test_a_line_of_torchtitan_is_read_as_it_was_written(tmp_path, scenario):
     values = nested(imported.values)
     values["cluster"]["gpu"] = "h100"
     assert to_mapping(scenario_from({"name": "job", **values})) == to_mapping(wanted)
+
+
+@from_table
+def test_weights_stay_gathered_in_a_pipeline_of_torchtitan(tmp_path, policy, pipeline, sharding):
+    """`default` reshards after the forward without a pipeline only (get_fsdp_reshard_after_forward_policy)."""
+    stated = f"fsdp_reshard_after_forward = '{policy}'\n" if policy else ""
+    text = f"[parallelism]\npipeline_parallel_degree = {pipeline}\ndata_parallel_shard_degree = 4\n{stated}"
+    job = written(tmp_path, f"[model]\nname = 'llama3'\nflavor = '8B'\n{text}", "job.toml")
+    assert read_job([job]).values["sharding"] == sharding
+
+
+def test_what_touches_model_plan_or_memory_comes_first(tmp_path):
+    text = "zz_name: 1\nzero_optimization: {stage: 2, some_bucket: 5}\nother_word: 2\ntrain_batch_size: 8\n"
+    job = written(tmp_path, f"{text}new_precision: 3\ncommunication_data_type: odd\n")
+    imported = read_job([job], fixed={"cluster.nodes": 1, "model.base": "llama2-7b"})
+    lines = ["zero_optimization.some_bucket: 5", "new_precision: 3", "communication_data_type: odd"]
+    assert [*imported.unread] == [*lines, "zz_name: 1", "other_word: 2"]
+    assert imported.minor == 2
+
+
+def test_a_missing_model_is_said_before_settings(tmp_path):
+    job = written(tmp_path, "base_model: someone/unheard-of\nmicro_batch_size: 1\nsome_batch: 2\n")
+    first, *_ = read_job([job], "axolotl").unread
+    assert first.startswith("model: someone/unheard-of: not in the catalogue")
 
 
 def test_a_length_that_no_file_states_is_said(tmp_path):

@@ -124,3 +124,9 @@ def test_a_model_that_is_not_there_is_named(refused, given, said, tmp_path, monk
 
 def test_a_launch_of_another_kind_of_model_is_refused(refused):
     assert "--from resnet-50: no transformer" in refused("init", "x", "--from", "resnet-50", "--from-megatron", LINE)
+
+
+def test_minor_flags_come_last_after_what_the_model_has(config):
+    (config / "config.json").write_text(json.dumps(CONFIG | {"invented": 7}))
+    imported = read(str(config), f"{LINE} --some-word 3")
+    assert imported.unread[-imported.minor :] == ("--some-word 3",)

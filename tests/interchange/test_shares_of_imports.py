@@ -42,8 +42,8 @@ def test_collectives_of_unknown_ranks_are_communication(tmp_path, stream):
     assert (share["host"], share["bubble"]) == (pytest.approx(3 / 190), 0)
     assert result.summary["efficiency"] == pytest.approx(137 / 190)
     assert found.figures["step_shares"] == pytest.approx(share)
-    assert "time        computing 72.1%, sends and receives 10.5%, all-reduces" in found.text()
-    assert "Main loss all-reduces and reduce-scatters: 16 % of the step" in " ".join(
+    assert "time        computing 72.1 %, sends and receives 10.5 %, all-reduces" in found.text()
+    assert "Main loss 16 % of the step goes to all-reduces and reduce-scatters." in " ".join(
         render_explanation(explain(tmp_path / "out" / "scenario.yaml")).split()
     )
 

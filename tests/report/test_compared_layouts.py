@@ -7,7 +7,7 @@ from support.scenarios import merged
 
 from hybrid_des import compare, load, simulate
 from hybrid_des.report.compared import draw_comparison, render_comparison
-from hybrid_des.report.page.traced_pages import comparison_page
+from hybrid_des.report.page.compared_page import comparison_page
 from hybrid_des.scenario import sizes
 
 NETWORK = {"kind": "transformer", "layers": 4, "hidden": 512, "heads": 4, "ffn": 1024, "vocab": 1000, "sequence": 512}

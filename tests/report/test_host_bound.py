@@ -15,7 +15,7 @@ def test_a_report_says_how_long_gpus_wait_for_launches():
     share = result.summary["step_shares"]["host"]
     assert share > 0.1
     line = next(line for line in result.report(width=200).splitlines() if line.startswith("host-bound"))
-    assert " ".join(line.split()).startswith(f"host-bound {share:.1%} of the step waits for launches")
+    assert " ".join(line.split()).startswith(f"host-bound {share * 100:.1f} % of the step waits for launches")
     assert "host-bound" not in simulate(SMALL | {"cuda_graphs": "full"}).report(width=200)
 
 

@@ -1,6 +1,7 @@
 """Launch scripts that are run: what they would start is read, and nothing of the user's is lost."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -418,3 +419,39 @@ def test_which_of_two_jobs_is_read_is_said(launched, folder):
     assert any("the script ended with 1" in line for line in said)
     _, scenario, _ = launched(f"{job}{RUN}\n")  # Megatron-LM's, where there is one
     assert scenario.model.options.layers == 12
+
+
+def test_what_a_batch_script_says_in_the_end_is_shown(launched):
+    code, _, said = launched("#!/bin/bash\necho no image in reach\nexit 1\n", command=("sbatch", "run.sh"))
+    assert code == 2 and any("no image in reach" in line for line in said)
+
+
+RECIPES = Path(__file__).parents[1] / "interchange" / "jobs" / "recipes"
+
+
+@pytest.mark.parametrize("line", [
+    "torchrun --nnodes 2 --nproc-per-node 8 -m torchtitan.train --module models.tiny --config large",
+    "cd deeper && python ../job.py",
+])  # fmt: skip
+def test_recipes_that_a_launch_names_are_found(launched, folder, line, confined):
+    shutil.copytree(RECIPES, folder, dirs_exist_ok=True)
+    (folder / "deeper").mkdir()
+    (folder / "job.py").write_text("from nemo import pretrain_recipe\n\njob = pretrain_recipe(nodes=2)\n")
+    code, scenario, said = launched(f"{line}\n")
+    assert code == 0, said
+    assert (scenario.parallel.ranks, scenario.parallel.tensor) == (16, 8 if "large" in line else 2)
+
+
+def test_arguments_of_a_trainer_count_beside_accelerate(launched, folder):
+    (folder / "zero3.yaml").write_text(
+        "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 8\ndeepspeed_config: {zero_stage: 3}\n"
+    )
+    (folder / "sft.yaml").write_text(
+        "model_name_or_path: mistralai/Mistral-7B-v0.1\nmax_seq_length: 2048\nper_device_train_batch_size: 4\n"
+    )
+    launch = "accelerate launch --config_file zero3.yaml --num_machines 2 --num_processes 16 sft.py --config sft.yaml"
+    code, scenario, said = launched(f"#!/bin/bash\n#SBATCH --gres=gpu:8\nsrun {launch}\n")
+    assert code == 0, said
+    assert (scenario.sharding, scenario.parallel.data, scenario.cluster.nodes) == ("zero-3", 16, 2)
+    assert (scenario.model.options.sequence, scenario.schedule.microbatch_size) == (2048, 4)
+    assert not any("not understood" in line for line in said)

@@ -12,13 +12,19 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.browser import Tab, browser
 from support.campaigns import thinned
+from support.paths import SCENARIOS
 from support.results import RESULTS, result_of, simulated
 from support.scenarios import shared_nics
+from support.verdicts import of_model
 
+from hybrid_des import simulate
 from hybrid_des.analysis.explanation import explain
 from hybrid_des.report.page.document import PageRun, page_of
 from hybrid_des.report.page.traced_pages import explanation_page
+from hybrid_des.scenario.loading import load
+from hybrid_des.studies.advice import explain as explain_file
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
@@ -32,7 +38,11 @@ LANES = """
                  kind: rows.map(() => 0) };
   const pen = { fillRect: (x, y, wide, high) => { used += wide * high; } };
   drawUse(pen, { run: { bars, kinds: [{ colours: ["#000000"] }] }, y: 0, height: 25 }, rows);
-  report({ painted: Number(document.body.dataset.lanes), lanes: runs.flatMap((run) => run.lanes).length,
+  const folded = Number(document.body.dataset.lanes);
+  if (!$("unfold").hidden) $("unfold").click();
+  report({ painted: Number(document.body.dataset.lanes), lanes: runs.flatMap((run) => run.lanes).length, folded,
+           ranks: runs.flatMap((run) => run.lanes).filter((lane) => lane.group === "rank").length,
+           bands: lanes.filter((lane) => lane.links?.length).length,
            used: used / 24 / (width - LEFT) });"""
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium")
@@ -56,6 +66,8 @@ def look(page, folder, probe, address=""):
 def test_every_lane_is_painted_without_an_error(name, tmp_path):
     found = look(page_of([PageRun(RESULTS[name]())]), tmp_path, LANES)
     assert found["painted"] == found["lanes"] > 0
+    assert found["folded"] == found["ranks"]
+    assert (found["bands"] > 0) == (found["lanes"] > found["ranks"])
     assert found["used"] == pytest.approx(0.3, rel=0.01)
 
 
@@ -144,9 +156,107 @@ def test_an_explained_run_is_painted_with_its_path(tmp_path):
     probe = """
       const on = [...runs[0].bars.path.keys()].filter((i) => runs[0].bars.path[i]);
       choose([runs[0], on[0]]);
+      $("unfold").click();
       report({ painted: Number(document.body.dataset.lanes), lanes: runs[0].lanes.length, on: on.length,
                facts: facts() });"""
     seen = look(explanation_page(found), tmp_path, probe)
     assert seen["painted"] == seen["lanes"] > 0
     assert seen["on"] >= len({piece.activity for piece in found.path})
     assert seen["facts"].endswith("on the critical path")
+
+
+def test_links_are_folded_by_kind_until_they_are_clicked(tmp_path):
+    """Their mean use, of collectives inside ops too, is the share of the time in which they are busy."""
+    probe = """
+      const band = lanes.find((one) => one.links), links = () => lanes.filter((one) => one.group === "link");
+      const names = () => links().map((one) => one.name);
+      const before = names(), y = band.y + 4;
+      const b = runs[0].bars, i = [...b.kind.keys()].find((one) => kindOf(runs[0], one).place === "axis");
+      mouse("mousemove", xOf(b.start[i] + b.length[i] / 2), y); const tip = $("tip").textContent;
+      const click = () => { mouse("mousedown", 20, y); mouse("click", 20, y); mouse("mouseup", 20, y); };
+      click(); const open = names();
+      const inside = lanes.filter((one) => one.inside !== undefined).map((one) => one.name);
+      click();
+      report({ before, tip, open, inside, after: names(), busy: band.band.busy, name: band.band.name });"""
+    scenario = of_model(parallel={"tensor": 4, "data": 2})
+    result = simulate(scenario)
+    found = look(page_of([PageRun(result)]), tmp_path, probe)
+    links = {name for name in result.timeline["lane"].unique() if "nvlink" in name}
+    assert (found["before"], found["after"], found["name"]) == ([], [], "NVLink")
+    assert set(found["open"]) <= links and found["open"] == found["inside"]
+    assert found["tip"].startswith("NVLink links (")
+    assert "tensor-parallel communication: " in found["tip"]
+    assert found["busy"] >= float(result.breakdown.shares["tensor"])
+
+
+@pytest.mark.parametrize("sharing", ["fair", "fifo"])
+def test_messages_at_the_same_time_use_a_link_once(sharing, tmp_path):
+    scenario = load(SCENARIOS / "contention_slower.yaml", [f"cluster.sharing={sharing}"])
+    result = simulate(scenario)
+    probe = "report({ busy: Object.fromEntries(runs[0].bands.map((band) => [band.name, band.busy])) });"
+    found = look(page_of([PageRun(result)]), tmp_path, probe)["busy"]
+    rows, end = result.timeline, result.run.timeline.duration / 1e12
+    for name, kind in (("NVLink", "nvlink"), ("NIC", "/nic")):
+        links = [mine for link, mine in rows.groupby("lane") if kind in link]
+        used = [busy(zip(mine["start_s"], mine["end_s"], strict=True)) / end for mine in links]
+        assert found[name] == pytest.approx(sum(used) / len(used), rel=0.03)
+
+
+def busy(spans):
+    """How long any of these spans lasts."""
+    total = until = 0.0
+    for start, end in sorted(spans):
+        total += max(end - max(start, until), 0.0)
+        until = max(until, end)
+    return total
+
+
+def test_a_rank_says_its_place_and_its_groups(tmp_path):
+    result = simulate(of_model(parallel={"tensor": 2, "pipeline": 2, "data": 2}) | {"record": "all"})
+    rank = next(rank for rank in range(8) if result.run.timeline.layout.coordinate(rank, "pipeline") == 1)
+    probe = f"""
+      const lane = lanes.find((one) => one.name === "rank {rank}");
+      mouse("mousemove", 10, lane.y + 4); report({{ tip: $("tip").textContent, wide: LEFT }});"""
+    found = look(page_of([PageRun(result)]), tmp_path, probe)
+    layout = result.run.timeline.layout
+    lines = found["tip"].splitlines()
+    assert lines[0] == f"rank {rank}: tp 0, pp 1, dp 0"
+    for short, axis in (("tp", "tensor"), ("pp", "pipeline"), ("dp", "data")):
+        assert f"{short} group: ranks {', '.join(map(str, layout.line(rank, axis)))}" in lines
+
+
+def test_buttons_copy_flags_and_choose_tabs(tmp_path):
+    probe = """
+      const card = document.querySelector(".card"), written = [];
+      navigator.clipboard.writeText = (text) => { written.push(text); return Promise.resolve(); };
+      card.querySelector(".copy").click();
+      const tabs = [...document.querySelectorAll("[role=tab]")];
+      const panels = [...document.querySelectorAll("[role=tabpanel]")];
+      const seen = () => panels.map((one) => !one.hidden);
+      const first = seen(); tabs[tabs.length - 1].click(); const last = seen();
+      const text = panels[panels.length - 1].textContent; tabs[0].click();
+      report({ written, flags: card.querySelector("code:last-of-type").textContent, first, last, again: seen(),
+               text: text.slice(0, 5), drawn: chart.width });"""
+    found = look(explanation_page(explain_file(SCENARIOS / "first.yaml")), tmp_path, probe)
+    assert found["written"] and found["written"][0].startswith("--")
+    assert found["first"] == found["again"] == [True] + [False] * (len(found["first"]) - 1)
+    assert found["last"] == found["first"][::-1]
+    assert (found["text"], found["drawn"] > 1000) == ("first", True)
+
+
+@pytest.mark.slow
+def test_a_page_never_scrolls_sideways(tmp_path):
+    """On a telephone and on a desk, behind every tab, on light and on dark paper."""
+    file = tmp_path / "report.html"
+    file.write_text(explanation_page(explain_file(SCENARIOS / "first.yaml")), encoding="utf-8")
+    with browser(tmp_path / "profile") as where:
+        tab = Tab(where)
+        for width, dark in ((390, False), (390, True), (1400, False)):
+            tab.screen(width, 1000, dark)
+            tab.open(f"file://{file}")
+            wide = tab.run("""[...document.querySelectorAll("[role=tab]")].map((one) => {
+                one.click();
+                const { scrollWidth, clientWidth } = document.documentElement;
+                return scrollWidth - clientWidth; })""")
+            assert (wide, tab.run("innerWidth"), tab.wrong) == ([0] * len(wide), width, [])
+        tab.close()

@@ -49,7 +49,9 @@ def is_off(name: str, value: Any) -> bool:
     if name == "attn_type_list":
         return isinstance(value, list) and all(one == 1 for one in value)  # MiniMax: attention in every layer
     neutral = _TABLES["neutral"].get(name, [])
-    return value is None or value in (0, "", [], {}) or value in (neutral if isinstance(neutral, list) else [neutral])
+    return (
+        value is None or value in (0, -1, "", [], {}) or value in (neutral if isinstance(neutral, list) else [neutral])
+    )
 
 
 def changes_layers(name: str) -> bool:

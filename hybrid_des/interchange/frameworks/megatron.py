@@ -171,7 +171,8 @@ def _read_overlap(given: Given) -> Values:
 
 def _read_codec(given: Given) -> Values:
     half, full = "--grad-reduce-in-bf16" in given, "--accumulate-allreduce-grads-in-fp32" in given
-    half = half or (_PRECISION_AWARE in given and given.text("--main-grads-dtype") == "bf16")  # as validate_args says
+    main = given.text("--main-grads-dtype") if _PRECISION_AWARE in given else None
+    half = half or main == "bf16"  # as validate_args says
     if full or not half:
         return {"gradients.codec": "fp32" if full or "--fp16" not in given else "fp16"}
     return {"gradients.codec": "bf16"}

@@ -23,6 +23,7 @@ _FAMILIES = re.compile(rf"({'|'.join(_PATTERNS['families'])})-[\w-]+")
 _UNMODELLED = {flag: text for text, flags in _PATTERNS["unmodelled"].items() for flag in flags}
 _IDLE_WITH = _PATTERNS["without_effect_with"]
 _MATTERS = re.compile("|".join(_PATTERNS["matters"]))
+_OFF = ("-1", "0", "0.0", "none", "null", "false")  # with which a flag makes no layers
 _LAYERS = re.compile("|".join(_PATTERNS["layers"]))
 
 
@@ -46,13 +47,15 @@ def is_idle(flag: str, words: Sequence[str], values: Mapping[str, Any]) -> bool:
         return values.get("model.vocab") is None
     if name in _IDLE_WITH:
         return word in map(str, _IDLE_WITH[name])
+    if _LAYERS.fullmatch(name):
+        return word.lower() in _OFF
     return name in _IDLE or _FAMILIES.fullmatch(name) is not None
 
 
 def other_layers(flags: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """The flags that make other layers than those known here, each with its value."""
     for flag, words in flags.items():
-        if _LAYERS.fullmatch(flag[2:]):
+        if _LAYERS.fullmatch(flag[2:]) and next(iter(words), "").lower() not in _OFF:
             yield one_line(" ".join([flag, *words[:1]]), LONGEST_SHOWN)
         elif flag == "--spec" and words and not any("gpt" in word for word in words):
             yield one_line(" ".join([flag, *words[:2]]), LONGEST_SHOWN)
@@ -68,7 +71,12 @@ def without_equal(given: Given, flags: Sequence[str]) -> dict[str, str]:
     return {**given.unmodelled, **{flag: _UNMODELLED[flag[2:]] for flag in flags if flag[2:] in _UNMODELLED}}
 
 
+def matters(name: str) -> bool:
+    """Whether the name of a setting speaks of a model, a plan, memory or time."""
+    return _MATTERS.search(name.lower()) is not None
+
+
 def split(lines: Sequence[str]) -> tuple[list[str], list[str]]:
     """Flags that were not understood: those that speak of models, plans, memory or time, and the others."""
-    matter = [line for line in lines if "; did you mean" in line or _MATTERS.search(line.partition(" ")[0])]
+    matter = [line for line in lines if "; did you mean" in line or matters(line.partition(" ")[0])]
     return matter, [line for line in lines if line not in matter]

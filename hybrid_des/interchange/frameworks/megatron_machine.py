@@ -3,7 +3,8 @@
 torchrun starts `--nproc-per-node` processes, one per GPU (docs.pytorch.org/docs/stable/elastic/run.html); `gpu` and
 `auto` are all that the node has. `--gres=gpu:8`, `--gpus-per-node=h100:8`, `--gpus=64` and `--gpus-per-task` say what
 a node has, `--ntasks-per-node` and `--ntasks` how many processes SLURM starts (slurm.schedmd.com/sbatch.html): one per
-node, where that starts the others. Numbers that do not agree are named, with the one that counts.
+node, where that starts the others. mpirun's `-np` and `--world-size` are all processes, one per GPU. Numbers that do
+not agree are named, with the one that counts.
 """
 
 import math
@@ -18,6 +19,8 @@ _NODES = ("--nnodes", "--nodes", "--num-nodes", "--num-machines", "--actor-num-n
 _STARTED = ("--nproc-per-node", "--num-gpus", "--npernode", "--actor-num-gpus-per-node", "--nproc-per-pod")
 _HELD = ("--gres", "--gpus-per-node", "--gpus-per-pod")
 _ALL = ("gpu", "auto", "cuda")
+_RANKS = {"--ntasks": "--ntasks, -np", "--world-size": "--world-size"}  # processes of all nodes, as they are written
+_PER_NODE = 8  # of nodes of which nothing else is said
 
 
 class Machine(NamedTuple):
@@ -69,11 +72,25 @@ def machine(given: Given) -> Machine:
     elif per_node is None:
         sizes = [size for size in (slurm.tasks,) if size is not None and size > 1]
         per_node = next(iter((*sizes, *slurm.held.values())), slurm.tasks)
+    if nodes is None and not any(flag in given.flags for flag in (*_NODES, *_STARTED)):
+        nodes, per_node, counted = _of_ranks(given, per_node, slurm)
+        said += counted
     stated = {flag: word for flag in _NODES if (word := next(iter(given.words(flag)), ""))}
     said += [*slurm.said, *_processes(given, per_node, slurm)]
     if len({*stated.values()}) > 1:
         said.append(f"cluster.nodes: {nodes}: of {', '.join(' '.join(pair) for pair in stated.items())}")
     return Machine(nodes, per_node, tuple(said))
+
+
+def _of_ranks(given: Given, per_node: int | None, slurm: _Slurm) -> tuple[int | None, int | None, list[str]]:
+    """Nodes and GPUs per node of so many processes, where nothing says how many a node has; and what is said of it."""
+    flag = next((flag for flag in _RANKS if _number(given, flag) is not None), "")
+    ranks = _number(given, flag)
+    if ranks is None:
+        return None, per_node, []
+    each = per_node or min(_PER_NODE, ranks)
+    nodes = -(-ranks // (slurm.tasks or each))
+    return nodes, each, [f"cluster.nodes: {nodes}: nodes of {each} GPUs for {ranks} processes ({_RANKS[flag]})"]
 
 
 def _nodes(given: Given) -> int | None:

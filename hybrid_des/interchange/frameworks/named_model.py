@@ -88,7 +88,7 @@ def read_with_model(read: Read, name: str, model: Imported, given: str, override
     return both._replace(
         values=named | values,
         assumed=(*both.assumed, *lines),
-        unread=(*both.unread, *model.unread),
+        unread=(*model.unread, *both.unread),  # whose last ones are minor
         idle=(*both.idle, *model.idle),
     )
 

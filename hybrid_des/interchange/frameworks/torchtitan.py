@@ -1,11 +1,12 @@
 """Launch lines of torchtitan.
 
-Flags: torchtitan/config/configs.py and torchtitan/models/*/config_registry.py (github.com/pytorch/torchtitan). It runs
-the schedules of torch.distributed.pipelining, and any order from a CSV file; `fully_shard` with or without resharding
-after the forward is ZeRO-3 or ZeRO-2, over data and context ranks. Sizes of a model are no flags: a registered
-configuration has them. Stages per rank follow from the layers per stage, rounded up, with the ends' less layers added;
-schedules of single stages need one, others, orders from a file too, at least two (distributed/pipeline_parallel.py,
-`pipeline_llm`). Gradients are reduced in fp32 by default.
+Flags: torchtitan/config/configs.py, torchtitan/trainer.py and torchtitan/models/*/config_registry.py of release 0.3
+(github.com/pytorch/torchtitan); what is recomputed is a word of its own, which ends the line. It runs the schedules of
+torch.distributed.pipelining, and any order from a CSV file; `fully_shard` with or without resharding after the forward
+is ZeRO-3 or ZeRO-2, over data and context ranks. Sizes of a model are no flags: a registered configuration has them.
+Stages per rank follow from the layers per stage, rounded up, with the ends' less layers added; schedules of single
+stages need one, others, orders from a file too, at least two (distributed/pipeline_parallel.py, `pipeline_llm`).
+Gradients are reduced in fp32 by default.
 """
 
 from collections.abc import Iterator
@@ -41,7 +42,8 @@ def torchtitan(scenario: Source) -> Launch:
     values = values_of(scenario)
     module, configuration = REGISTERED.get(_published(scenario), ("YOURS", "YOURS"))
     ranks, per_node = scenario.parallel.ranks, scenario.cluster.gpus_per_node
-    flags = (f"--module {module}", f"--config {configuration}", *_flags(scenario, values), "--training.steps 20")
+    named = (f"--module {module}", f"--config {configuration}")
+    flags = (*named, *_flags(scenario, values), "--training.steps 20", f"activation-checkpoint:{_policy(scenario)}")
     program = f"{torchrun(ranks, per_node)} -m torchtitan.train"
     unsaid = (*_unsaid(scenario, values), *_unsaid_ways(scenario, values))
     return Launch({}, program, flags, unsaid, tuple(_refused(scenario)))
@@ -59,7 +61,7 @@ def _flags(scenario: Scenario, values: Values) -> Iterator[str]:
     parallel, schedule = scenario.parallel, scenario.schedule
     pipeline, kind = parallel.pipeline > 1, schedule.kind
     sharded = scenario.sharding in ("zero-2", "zero-3")
-    policy = "never" if scenario.sharding == "zero-2" or pipeline else "always"
+    policy = "always" if scenario.sharding == "zero-3" else "never"
     by_file = pipeline and kind not in SCHEDULES and kind not in TWO_COPIES
     less = 1 if parallel.stages == "ends-1" else 0
     local = schedule.microbatch_size * (schedule.microbatches if pipeline else 1)
@@ -71,9 +73,6 @@ def _flags(scenario: Scenario, values: Values) -> Iterator[str]:
         f"--parallelism.tensor_parallel_degree {parallel.tensor}": True,
         "--parallelism.no_enable_sequence_parallel": parallel.tensor > 1 and not parallel.sequence,
         f"--parallelism.context_parallel_degree {parallel.context}": True,
-        "--parallelism.context_parallel_rotate_method alltoall": (
-            parallel.context > 1 and parallel.context_method == "all-to-all"
-        ),
         f"--parallelism.expert_parallel_degree {parallel.expert}": parallel.expert > 1,
         f"--parallelism.pipeline_parallel_degree {parallel.pipeline}": pipeline,
         f"--parallelism.pipeline_parallel_schedule {SCHEDULES.get(kind or '')}": pipeline and kind in SCHEDULES,
@@ -87,13 +86,11 @@ def _flags(scenario: Scenario, values: Values) -> Iterator[str]:
         f"--parallelism.pipeline_parallel_microbatch_size {schedule.microbatch_size}": pipeline,
         f"--training.local_batch_size {local}": True,
         f"--training.global_batch_size {values['batch']}": True,
-        f"--activation_checkpoint.mode {_checkpointing(scenario)}": True,
-        "--activation_checkpoint.selective_ac_option op": scenario.recompute == (OPS,),
     }
     return (flag for flag, holds in flags.items() if holds)
 
 
-def _checkpointing(scenario: Scenario) -> str:
+def _policy(scenario: Scenario) -> str:
     return {"full": "full", (OPS,): "selective"}.get(scenario.recompute, "none")
 
 
@@ -135,8 +132,8 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
             scenario.recompute not in ("none", "full", (OPS,))
         ),
         f"recompute_layers: {scenario.recompute_layers}": scenario.recompute_layers is not None,
-        "parallel.context_method: ring: keys and values are gathered, or exchanged all to all": (
-            parallel.context > 1 and parallel.context_method == "ring"
+        f"parallel.context_method: {parallel.context_method}: keys and values are gathered": (
+            parallel.context > 1 and parallel.context_method != "all-gather"
         ),
         f"parallel.stages: {parallel.stages}": parallel.stages not in ("even", "ends-1"),
         f"schedule.chunks: {schedule.chunks}: no number of layers per stage gives so many stages": (
@@ -153,7 +150,7 @@ def _unsaid_ways(scenario: Scenario, values: Values) -> Iterator[str]:
     lines = {
         "gradients.overlap: false: it reduces gradients during the backward": replicated and not gradients.overlap,
         f"gradients.codec: {gradients.codec}: it reduces gradients in fp32": replicated and gradients.codec != "fp32",
-        "overlap.tensor: with --compile.enable and --parallelism.enable_async_tensor_parallel": (
+        "overlap.tensor: with --compile.enable and --compile.enable_async_tensor_parallel": (
             parallel.tensor > 1 and scenario.overlap.tensor
         ),
         "experts.dispatcher: per-node": experts and parallel.expert > 1 and scenario.experts.dispatcher == "per-node",

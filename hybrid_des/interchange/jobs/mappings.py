@@ -1,10 +1,12 @@
-"""A configuration of any program as one mapping from dotted keys to values: YAML, TOML, JSON, or a launch line.
+"""A configuration of any program as one mapping from dotted keys to values: YAML, TOML, JSON, output, or a launch line.
 
-Of a launch line, these are its flags (`--training.seq_len 8192`) and values by path (`trainer.nnodes=2`). In keys,
-dashes are underscores. References of OmegaConf to another key (`${policy.precision}`) have its value, those to the
-environment (`${oc.env:NAME,8}`, `${NAME:8}`) their default.
+Of a launch line, these are its flags (`--training.seq_len 8192`), values by path (`trainer.nnodes=2`) and choices
+(`activation-checkpoint:full`). In keys, dashes are underscores; elements of a list that name their class have it in
+theirs (`callbacks.Timing.period`). References of OmegaConf to another key (`${policy.precision}`) have its value, those
+to the environment (`${oc.env:NAME,8}`, `${NAME:8}`) their default.
 """
 
+import itertools
 import json
 import re
 import tomllib
@@ -17,10 +19,13 @@ from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.interchange.frameworks.launch_line import flags_of
 from hybrid_des.interchange.frameworks.shell_script import read_script
 from hybrid_des.interchange.frameworks.shell_values import BY_PATH
+from hybrid_des.interchange.jobs.printed import printed_in
 
 Flat = dict[str, Any]
+PROGRAM = "program."  # in front of the Python module that a command starts
 MOST_KEYS = 20_000  # aliases of YAML can make a short text huge
 DEEPEST = 32
+_CHOICE = re.compile(r"([a-z]+(?:[-_.][a-z]+)+):([a-z][a-z-]*)")  # of tyro: activation-checkpoint:full
 _REFERENCE = re.compile(r"\$\{(?:oc\.env:)?([\w.]+)(?:[:,]\s*([^{}]*))?\}")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -29,7 +34,7 @@ def flat_mapping(text: str, name: str, *, is_file: bool = False) -> Flat:
     """The values of a text by dotted key.
 
     Args:
-        text: YAML, TOML or JSON, or a launch line or script.
+        text: YAML, TOML or JSON, output of a program that has one of them, or a launch line or script.
         name: where it comes from, for errors.
         is_file: whether `name` is the path of a script, beside which files that it sources are looked for.
 
@@ -37,12 +42,23 @@ def flat_mapping(text: str, name: str, *, is_file: bool = False) -> Flat:
         UsageError: it is none of these, is nested too deeply or has too many keys.
     """
     values, why = _parsed(text)
+    if values is None and not text.startswith("#!"):  # a script may write a configuration of another program
+        values = printed_in(text)
     if values is None:
         flat = _started(text, name, is_file=is_file)
         if not flat:
             raise UsageError(f"{name}: expected YAML, TOML, JSON, or a launch line with flags{why}")
         return flat
-    flat = {}
+    return flattened(values, name)
+
+
+def flattened(values: Mapping[str, Any], name: str) -> Flat:
+    """The values of nested mappings by dotted key.
+
+    Raises:
+        UsageError: they are nested too deeply or have too many keys.
+    """
+    flat: Flat = {}
     for key, value in _items(values, "", name):
         flat[key] = value
         if len(flat) > MOST_KEYS:
@@ -51,9 +67,21 @@ def flat_mapping(text: str, name: str, *, is_file: bool = False) -> Flat:
 
 
 def mapping_of_words(words: Sequence[str]) -> Flat:
-    """The flags and the values by path among the words of a command."""
-    flat = {plain_key(flag[2:]): _scalar(given[0]) if given else True for flag, given in flags_of(words).items()}
-    return flat | {plain_key(match[1]): _scalar(match[2]) for word in words if (match := BY_PATH.fullmatch(word))}
+    """The flags and the values by path among the words of a command, with what it starts.
+
+    This is the Python module, or the `task` of NeMo's `nemo llm pretrain`.
+    """
+    flat: Flat = {f"{PROGRAM}{name}": True for name in itertools.islice(_modules(words), 1)}
+    tasks = [task for name, _, task in zip(words, words[1:], words[2:], strict=False) if name == "nemo"]
+    flat |= {"task": tasks[0]} if tasks else {}
+    flat |= {plain_key(flag[2:]): _scalar(given[0]) if given else True for flag, given in flags_of(words).items()}
+    matches = (BY_PATH.fullmatch(word) or _CHOICE.fullmatch(word) for word in words)
+    return flat | {plain_key(match[1]): _scalar(match[2]) for match in matches if match}
+
+
+def _modules(words: Sequence[str]) -> Iterator[str]:
+    named = (word for before, word in itertools.pairwise(words) if before == "-m")
+    return (name for name in named if not name.startswith("torch.distributed"))
 
 
 def plain_key(key: str) -> str:
@@ -86,8 +114,16 @@ def _items(values: Mapping[Any, Any], at: str, name: str) -> Iterator[tuple[str,
         path = f"{at}{plain_key(str(key))}"
         if isinstance(value, dict) and value:
             yield from _items(value, f"{path}.", name)
+        elif isinstance(value, list) and value and all(isinstance(one, dict) and "_target_" in one for one in value):
+            yield from _items({class_name(str(one["_target_"])): one for one in value}, f"{path}.", name)
         else:
             yield path, value
+
+
+def class_name(target: str) -> str:
+    """A class without its module, and with the class around it: `FullAC.Config`."""
+    parts = target.split(".")
+    return ".".join(parts[-2:] if parts[-1] == "Config" else parts[-1:])
 
 
 def _resolved(value: Any, flat: Flat) -> Any:

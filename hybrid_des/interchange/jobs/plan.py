@@ -8,8 +8,9 @@
     layers_per_stage, less_first, less_last
                    layers of a stage, and how many fewer the first and the last one have
 
-Values by path become those of a scenario. The number of GPUs is that of nodes, or of ranks, or follows from a global
-batch; where nothing says it, replicas and nodes are unknown.
+Values by path become those of a scenario; `sharding: unless-pipeline` is zero-3, and zero-2 in a pipeline, each of
+whose micro-batches would gather weights again. The number of GPUs is that of nodes, or of ranks, or follows from a
+global batch; where nothing says it, replicas and nodes are unknown.
 """
 
 import math
@@ -20,6 +21,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN
 
 PER_NODE = 8
+UNLESS_PIPELINE = "unless-pipeline"
 QUANTITIES = (
     "per_gpu", "gpus", "shards", "copies", "accumulation", "local_batch", "layers_per_stage", "less_first", "less_last",
 )  # fmt: skip
@@ -47,7 +49,7 @@ def complete(values: dict[str, Any], stated: Mapping[str, Any], layers: int | No
     assumed = [*_batch(values, known, taken)]
     known = {**values, **stated}
     assumed += _replicas(values, known, taken, name)
-    assumed += [*_sharding(values, taken), *_stages(values, known, taken, layers)]
+    assumed += [*_sharding(values, known, taken), *_stages(values, known, taken, layers)]
     for path, axis in _OF_AXES.items():
         if known.get(axis, 1) == 1:
             values.pop(path, None)
@@ -101,9 +103,11 @@ def _replicas(values: dict[str, Any], known: Mapping[str, Any], taken: Mapping[s
     return assumed
 
 
-def _sharding(values: dict[str, Any], taken: Mapping[str, Any]) -> list[str]:
+def _sharding(values: dict[str, Any], known: Mapping[str, Any], taken: Mapping[str, Any]) -> list[str]:
     """What is sharded over all replicas here, where programs shard over some and copy the rest."""
     shards, copies = taken["shards"], taken["copies"] or 1
+    if values.get("sharding") == UNLESS_PIPELINE:
+        values["sharding"] = "zero-2" if known.get("parallel.pipeline", 1) != 1 else "zero-3"
     if shards == 1:
         values["sharding"] = "none"
     if copies == 1 or shards == 1 or values.get("sharding", "none") == "none":

@@ -8,11 +8,15 @@ Keys of a table:
 - under: a pattern of what stands in front of a key and is left out
 - keys: its key → a path of a scenario, a quantity of `plan`, a flag of Megatron-LM, or, for each value, a mapping from
   such to theirs; `else` holds for any other value, `note` is an assumption, `without` what is missing
-- includes: another table, whose keys hold too
+- includes: another table, whose `keys` and `idle` hold too
 - flags: whether keys under `under` that the table does not have are flags of Megatron-LM by the same name
 - products, sums, joined: path → keys whose values are multiplied, added, or written one after the other
 - models: its names of models that the catalogue has by another
 - configs: keys whose mapping is a model's config.json
+- classes: part of a file → its possible classes, each with a key that only it has, for files that do not name them
+- recipes: key that names a function in Python → modules that may have it, with values of other keys in braces; the
+  function after a colon, if the key names only its module
+- prints: how the program prints its configuration, for errors
 - files: keys that name another file of the job → paths that are unknown without it
 - folders: where that file may lie, beside the folder of the file that names it and those above
 - defaults: key → the program's own value where the file does not have it
@@ -51,6 +55,9 @@ class Table(NamedTuple):
     joined: Mapping[str, Sequence[str]] = {}
     models: Mapping[str, str] = {}
     configs: Sequence[str] = ()
+    classes: Mapping[str, Mapping[str, str]] = {}
+    recipes: Mapping[str, Sequence[str]] = {}
+    prints: str = ""
     files: Mapping[str, Sequence[str]] = {}
     folders: Sequence[str] = ()
     defaults: Mapping[str, Any] = {}
@@ -86,14 +93,26 @@ class Tool:
         switches = (switch for part, switch in self.table.switches.items() if key.startswith(f"{part}."))
         return any(flat.get(switch) == off for one in switches for switch, off in one.items() if switch != key)
 
+    def classes_of(self, flat: Flat) -> Iterator[tuple[str, str]]:
+        """Parts of a file that do not name their class, each with it."""
+        for part, classes in self.table.classes.items():
+            if f"{part}._target_" not in flat:
+                yield from [(part, name) for name, key in classes.items() if f"{part}.{key}" in flat][:1]
+
     def applies(self, key: str, flat: Flat) -> bool:
         """Whether a default of the program is one of this file: not in a part that `under` names and that it lacks."""
         part = key.removesuffix(self.inner(key))
         return not part or any(other.startswith(part) and not self.is_switched_off(other, flat) for other in flat)
 
+    @cached_property
+    def idle(self) -> Sequence[str]:
+        """Patterns of keys without effect; those of the included table too, unless keys are flags."""
+        included = Tool(self.table.includes).idle if self.table.includes and not self.table.flags else ()
+        return (*self.table.idle, *included)
+
     def is_idle(self, key: str) -> bool:
         """Whether a key is known to have no effect on a step."""
-        return any(fnmatchcase(name, pattern) for pattern in self.table.idle for name in {key, self.inner(key)})
+        return any(fnmatchcase(name, pattern) for pattern in self.idle for name in {key, self.inner(key)})
 
     def is_that_of(self, flat: Flat) -> bool:
         """Whether a file has the keys by which the program is recognised."""
@@ -108,7 +127,7 @@ TOOLS: Mapping[str, Tool] = {
     name: Tool(name)
     for name in (
         "primus", "megatron_recipes", "nemo_rl", "verl", "slime", "megatron_bridge", "nemo", "nanotron", "maxtext",
-        "torchtitan", "torchtune", "axolotl", "llama_factory", "accelerate", "deepspeed",
+        "torchtitan", "torchtune", "axolotl", "llama_factory", "accelerate", "deepspeed", "trainer",
     )
 }  # fmt: skip
 

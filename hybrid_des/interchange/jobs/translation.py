@@ -4,16 +4,22 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.interchange.frameworks.hugging_face import read_hugging_face
-from hybrid_des.interchange.jobs.mappings import Flat
+from hybrid_des.interchange.frameworks.megatron_flags import matters
+from hybrid_des.interchange.frameworks.megatron_unknown import STATES
+from hybrid_des.interchange.jobs.mappings import PROGRAM, Flat, class_name
+from hybrid_des.interchange.jobs.plan import QUANTITIES
 from hybrid_des.interchange.jobs.tools import Tool
+from hybrid_des.interchange.recipes import Undecided
 from hybrid_des.options import describe
 from hybrid_des.scenario.composition import nested
 
 _WORDS = ("model_name",)  # targets that take a text; others take whole numbers
+_OF_LAYOUT = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}  # pipeline_parallel_layer_layout.py
 _OFF: tuple[object, ...] = (None, False, 0, "", "none", "null", [], {})
 
 
@@ -26,23 +32,31 @@ class Stated:
         constants: what is so in every job of the programs; nothing that is stated.
         defaults: of `values`, the programs' own, each with a line that says so.
         flags: of Megatron-LM, each with its words.
+        undecided: paths of a scenario whose value a recipe leaves open.
         files: names of those that are given.
+        places: folders in which the modules of recipes are looked for.
         given: keys with a value, also without what stands in front of them.
         is_line: whether all flags are meant for Megatron-LM's own program.
         read: the keys that were read, with what they are called here.
+        asked: what is to be stated or given, one line each.
         assumed, unread, idle: as in `Imported`.
+        minor: settings that were not understood and whose names speak of no model, plan, memory or time.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
     defaults: dict[str, str] = field(default_factory=dict)
     flags: dict[str, list[str]] = field(default_factory=dict)
+    undecided: set[str] = field(default_factory=set)
     files: set[str] = field(default_factory=set)
+    places: tuple[Path, ...] = ()
     given: set[str] = field(default_factory=set)
     is_line: bool = True
     read: list[str] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    minor: list[str] = field(default_factory=list)
     idle: list[str] = field(default_factory=list)
 
 
@@ -61,6 +75,8 @@ def translate(flat: Flat, tool: Tool, name: str, stated: Stated) -> None:
     stated.constants = {**stated.constants, **table.values}
     stated.is_line = stated.is_line and table.flags
     flat = {key: value for key, value in flat.items() if not tool.is_switched_off(key, flat)}
+    flat |= {f"{part}._target_": name for part, name in tool.classes_of(flat)}
+    flat |= {key: Undecided(name) for key, name in _references(flat) if {key, tool.inner(key)} & tool.keys.keys()}
     for prefix in table.configs:
         flat = {key: value for key, value in flat.items() if not (key.startswith(prefix) and tool.is_idle(key))}
         _model_config(flat, prefix, name, stated)
@@ -69,15 +85,22 @@ def translate(flat: Flat, tool: Tool, name: str, stated: Stated) -> None:
     for key, value in flat.items():
         reading.add(key, value)
     for key, value in table.defaults.items():
-        if not {key, tool.inner(key)} & stated.given and tool.applies(key, flat):
+        names = {key} if key in tool.keys else {key, tool.inner(key)}
+        if not names & stated.given and tool.applies(key, flat):
             reading.add_default(key, value)
     reading.combine(table.products, math.prod)
     reading.combine(table.sums, sum)
-    for path, keys in table.joined.items():
-        if all(isinstance(flat.get(key), str) for key in keys):
-            stated.values[path] = "-".join(flat[key] for key in keys)
+    reading.join(table.joined)
     if isinstance(named := stated.values.get("model_name"), str):
         stated.values["model_name"] = table.models.get(named, named)
+
+
+def _references(flat: Flat) -> Iterator[tuple[str, str]]:
+    """Keys whose value is something in Python, by its name there."""
+    for key, value in flat.items():
+        if key.endswith("._call_") and value is False:
+            of = key.removesuffix("._call_")
+            yield of, str(flat.get(f"{of}._target_"))
 
 
 def _model_config(flat: Flat, prefix: str, name: str, stated: Stated) -> None:
@@ -109,8 +132,12 @@ class _Reading:
 
     def add(self, key: str, value: Any) -> None:
         """Read a key of the file."""
+        if key.startswith(PROGRAM):
+            return
         table, inner = self._tool.table, self._tool.inner(key)
         entry = self._tool.keys.get(key, self._tool.keys.get(inner))
+        if key.endswith("_target_") and isinstance(value, str):
+            value = class_name(value)
         shown = f"{key}: {one_line(str(value), LONGEST_SHOWN)}"
         if {key, inner} & {*table.files, *table.refused, *self._combined} and entry is None:
             return
@@ -120,11 +147,14 @@ class _Reading:
             elif table.flags and "." not in inner:
                 self._flag(f"--{inner.replace('_', '-')}", value)
             else:
-                self._stated.unread.append(shown)
+                self._not_understood(inner, shown)
+            return
+        if isinstance(value, Undecided):
+            self._leave_open(key, entry, value)
             return
         targets = self._targets(entry, key, value)
         if targets is None:
-            self._stated.unread.append(shown)
+            self._not_understood(inner, shown)
             return
         for target, theirs in targets.items():
             self._put(target, theirs, key)
@@ -136,6 +166,27 @@ class _Reading:
         ]
         if named and value not in (None, "auto"):
             self._stated.read.append(f"{shown} is {', '.join(named)}")
+
+    def _not_understood(self, name: str, line: str) -> None:
+        (self._stated.unread if matters(name) else self._stated.minor).append(line)
+
+    def _leave_open(self, key: str, entry: Any, why: Undecided) -> None:
+        """Mark what a value states that a recipe does not tell from its source."""
+        meanings = entry.values() if isinstance(entry, dict) else [{entry: why}]
+        named = {target for meaning in meanings for target in (meaning if isinstance(meaning, dict) else [meaning])}
+        targets = {word for target in named for word in target.split()}
+        paths = {path for target in targets for path in STATES.get(target, (target,))} - {"note", "without", *_WORDS}
+        paths = {path for path in paths if not path.startswith("--")}
+        self._stated.undecided |= paths - {*QUANTITIES}
+        state = f"; state {', '.join(sorted(paths - {*QUANTITIES}))} with --set" if paths - {*QUANTITIES} else ""
+        if targets:
+            self._stated.asked.append(f"{key}: cannot be told from the recipe: {why}{state}")
+
+    def join(self, groups: Mapping[str, Sequence[str]]) -> None:
+        """Put the texts of keys one after the other, where all are stated."""
+        for path, keys in groups.items():
+            if all(isinstance(self._values.get(key), str) for key in keys):
+                self._stated.values[path] = "-".join(self._values[key] for key in keys)
 
     def add_default(self, key: str, value: Any) -> None:
         """Take the program's own value for a key that the file does not have, and say so."""
@@ -217,6 +268,9 @@ def _words(value: Any) -> Iterator[str]:
     """A value as words of a line: a list of numbers is one of them."""
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         yield from value
+    elif isinstance(value, list) and value and all(isinstance(stage, list) for stage in value):
+        letters = (((_OF_LAYOUT.get(layer, str(layer))) for layer in stage) for stage in value)
+        yield "|".join("".join(stage) for stage in letters)
     elif isinstance(value, list):
         yield str(value).replace(" ", "")
     else:

@@ -11,10 +11,11 @@ from hybrid_des.errors import UsageError
 from hybrid_des.interchange.frameworks.launch_line import flags_of
 from hybrid_des.interchange.frameworks.scenario_file import Imported
 from hybrid_des.interchange.jobs import read_job
-from hybrid_des.interchange.jobs.mappings import flat_mapping, mapping_of_words
+from hybrid_des.interchange.jobs.mappings import flat_mapping, flattened, mapping_of_words
 from hybrid_des.interchange.jobs.tools import recognised
 from hybrid_des.interchange.launched.choice import said_of
 from hybrid_des.interchange.launched.starts import Outcome, Start
+from hybrid_des.interchange.recipes import Unfounded, built_by
 
 _OF_MEGATRON = {
     "--num-layers", "--hidden-size", "--tensor-model-parallel-size", "--micro-batch-size", "--global-batch-size",
@@ -44,11 +45,12 @@ def job_of(
     if tool is None and any(not _OF_MEGATRON.isdisjoint(flags_of(outcome.starts[at].words)) for at in asked):
         return None
     for at in reversed(asked):
-        with _as_files(outcome.starts[at], tool) as files:
+        start = outcome.starts[at]
+        with _as_files(start, tool) as files:
             if not files:
                 continue
             try:
-                job = read_job(files, tool, fixed, model)
+                job = read_job(files, tool, fixed, model, [Path(start.directory)])
             except UsageError as error:
                 raise UsageError(str(error).replace(f"{files[-1].parent}/", f"{outcome.command}: ")) from None
             return job._replace(unread=(*said_of(outcome, at), *job.unread))
@@ -60,7 +62,7 @@ def _as_files(start: Start, tool: str | None) -> Iterator[list[Path]]:
     """The configurations that a launch names, as files for a time, and the rest of it below; none if none is known."""
     known = {path: text for path, text in start.documents.items() if _is_recognised(text, path)}
     if tool is None and not known and not any(recognised(mapping_of_words(start.words))):
-        yield []
+        yield _recipe(start)
         return
     with TemporaryDirectory() as folder:
         files = [Path(folder) / str(number) / Path(path).name for number, path in enumerate(known)]
@@ -70,6 +72,21 @@ def _as_files(start: Start, tool: str | None) -> Iterator[list[Path]]:
             file.parent.mkdir(exist_ok=True)
             file.write_text(text, encoding="utf-8")
         yield files
+
+
+def _recipe(start: Start) -> list[Path]:
+    """The Python file that a launch starts, if it builds the configuration of a job itself; else none."""
+    files = (Path(start.directory, word) for word in start.words if word.endswith(".py"))
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        return []
+    try:
+        built_by(file, "", lambda values: any(recognised(flattened(values, str(file)))))
+    except Unfounded:
+        raise
+    except UsageError:
+        return []
+    return [file]
 
 
 def _without(paths: Container[str], words: Sequence[str]) -> Iterator[str]:

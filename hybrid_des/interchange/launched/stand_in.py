@@ -220,8 +220,9 @@ class StandIn:
         options = [*directives(text), *(one for one in options if not one.startswith("--wrap"))]
         environment = self._within(options)
         open_logs(options, Path.cwd())
-        subprocess.run(["bash", *run], env=environment, stdout=sys.stderr, check=False)
         _answer("1" if "--parsable" in self.words else "Submitted batch job 1")
+        sys.stdout.flush()  # in front of what the script says
+        subprocess.run(["bash", *run], env=environment, stdout=sys.stderr, check=False)
         return 0
 
     def _scontrol(self) -> int:

@@ -40,7 +40,7 @@ class Start(NamedTuple):
         around: the words of wrappers around it, such as `srun --nodes 4`.
         words: the program and its arguments.
         environment: variables that are not those with which the script began.
-        directory: where it would have run, in the copy.
+        directory: where it would have run: a folder of the user's, of which the script saw a copy.
         documents: configurations that its words name, by their paths there.
     """
 
@@ -97,7 +97,7 @@ class Prepared:
         self.name = (script or Path(command[0])).stem
         self._why_not = sandbox.unavailable()
         self._copy = scratch / "copy" / (folder.name or "root")
-        self._place = self._copy if self._why_not else folder
+        self._folder, self._place = folder, self._copy if self._why_not else folder
         self._noted, self._temporary, self._tools = (scratch / name for name in (stand_in.NOTED, "temporary", "tools"))
         for part in (self._copy, self._noted, self._temporary, self._tools):
             part.mkdir(parents=True)
@@ -142,7 +142,7 @@ class Prepared:
         noted = _lines(self._noted / stand_in.STARTS)
         return Outcome(
             command=self._shown,
-            starts=tuple(_start(line, self._environment) for line in noted if line["what"] == "launch"),
+            starts=tuple(self._start(line) for line in noted if line["what"] == "launch"),
             left_out=_names(noted, "left_out"),
             absent=_names(noted, "absent"),
             answered=self._gpus if _names(noted, "asked") else None,
@@ -151,6 +151,14 @@ class Prepared:
             said=said,
             changes=copying.changes(before, copying.listed(self._copy)),
         )
+
+    def _start(self, line: Mapping[str, Any]) -> Start:
+        before, directory = self._environment, Path(line["directory"])
+        own = {name: value for name, value in line["environment"].items() if before.get(name) != value}
+        own = {name: value for name, value in own.items() if name not in _OF_SHELLS}
+        if directory.is_relative_to(self._place):
+            directory = self._folder / directory.relative_to(self._place)
+        return Start(tuple(line["around"]), tuple(line["words"]), own, str(directory), line["documents"])
 
 
 @contextmanager
@@ -267,9 +275,3 @@ def _lines(file: Path) -> list[dict[str, Any]]:
 
 def _names(lines: Sequence[Mapping[str, Any]], what: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(" ".join(line["command"]) for line in lines if line["what"] == what))
-
-
-def _start(line: Mapping[str, Any], before: Mapping[str, str]) -> Start:
-    own = {name: value for name, value in line["environment"].items() if before.get(name) != value}
-    own = {name: value for name, value in own.items() if name not in _OF_SHELLS}
-    return Start(tuple(line["around"]), tuple(line["words"]), own, line["directory"], line["documents"])

@@ -151,7 +151,7 @@ function texts() {
   }
   $("schedules").href = `schedules?${values}`;
 }
-const share = (fraction) => `${(100 * fraction).toFixed(1)}%`;
+const share = (fraction) => `${(100 * fraction).toFixed(1)} %`;
 const signed = (number, unit) => Math.abs(number) < 0.05 ? "" : `${number > 0 ? "+" : "−"}${Math.abs(number).toFixed(1)} ${unit}`;
 function said_as(number, unit) {
   if (number === undefined) return "";

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from hybrid_des.analysis.metrics import RunAnalysis
-from hybrid_des.analysis.verdict import share_name
+from hybrid_des.analysis.verdict import percent, share_name
 from hybrid_des.interchange.profiles.recognition import WHAT, Profile
 from hybrid_des.measured.imports.calibrating import Calibration
 from hybrid_des.measured.replay.stragglers import Stragglers
@@ -19,7 +19,7 @@ from hybrid_des.measured.replay.who_was_slow import told, told_of_ranks
 from hybrid_des.report.files.staging import Written, write_files
 from hybrid_des.report.page.document import PageRun, page_of
 from hybrid_des.report.terminal import as_html
-from hybrid_des.units import format_seconds
+from hybrid_des.units import format_seconds, format_share
 
 MOST_SHOWN = 6  # unusual ops in the text
 LEAST = 0.0005  # a share of the step that the text gives
@@ -200,7 +200,7 @@ class Imported:
         if self.shares is not None:
             traced = "trace" in (self.values.get("workload") or {})
             named = {share_name(name, traced): share for name, share in self.shares.items() if share >= LEAST}
-            yield _labelled("time", ", ".join(f"{name} {share:.1%}" for name, share in named.items()))
+            yield _labelled("time", ", ".join(f"{name} {format_share(share)}" for name, share in named.items()))
         for name, text in self._facts():
             yield _labelled(name, text)
         for number, event in enumerate(self.unusual[:MOST_SHOWN]):
@@ -241,7 +241,10 @@ class Imported:
             )
             yield "collectives", f"{whole} per rank, {exposed} of it with no computation beside"
         if self.facts.get("kernels"):
-            yield "kernels", ", ".join(f"{share:.0%} {work}" for work, share in self.facts["kernels"].items() if share)
+            yield (
+                "kernels",
+                ", ".join(f"{percent(share)} {work}" for work, share in self.facts["kernels"].items() if share),
+            )
         if self.calibration is not None:
             yield "efficiency", str(self.calibration)
             for name, note in self.calibration.figures["transfers"].items():

@@ -7,7 +7,8 @@ import html
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,15 +16,18 @@ import numpy as np
 
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.reasons import Reasons, reasons_of
+from hybrid_des.analysis.verdict import verdict as verdict_of
 from hybrid_des.errors import one_line
+from hybrid_des.layout import Layout
 from hybrid_des.planning.program_table import Column
 from hybrid_des.report import palette
 from hybrid_des.report.content import content_of
 from hybrid_des.report.fact import Fact
+from hybrid_des.report.page.answer import bar, parts_of, section, sure_of, tabs, verdict, wide
 from hybrid_des.report.page.drawn import TIMES, Tables, tables_of
 from hybrid_des.report.page.packed_chart import packed_chart
-from hybrid_des.report.step_rows import Share
 from hybrid_des.report.terminal import render
+from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +35,12 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent
 
 
-SHARED = {"STYLE": "page.css", "CHART": "chart.html", "TIMELINE": "timeline.js"}  # in every page, by placeholder
+SHARED = {
+    "STYLE": "page.css",
+    "CHART": "chart.html",
+    "TIMELINE": "timeline.js",
+    "PAGE": "page.js",
+}  # in every page, by placeholder
 
 
 WIDTH = 110  # characters of the report
@@ -40,23 +49,42 @@ WIDTH = 110  # characters of the report
 LEVEL = 9  # of zlib
 
 
-SHOWN = 0.0005  # a share of the step that is named beside its bar
+COMMENTS = r"^ *//.*\n|(?<=\S) +// .*$|^ +"  # of a script, and its indentation; no string in one has two slashes
+
+
+IN_PARTS = (  # figures that the verdict, the bar or the interval tell
+    "step time", "bubble", "exposed communication", "hidden communication", "host-bound", "stack",
+)  # fmt: skip
+
+
+HOW_TO_ADVISE = section(
+    "What to change",
+    "<p>This page has the run alone. <code>hybrid-des explain SCENARIO --out FOLDER</code> also simulates changes of "
+    "its settings, and writes this page with those that make the step shorter and their flags.</p>",
+)
 
 
 DISTANCES = ("asked", "end")  # from `start`, in entries of the table of times
 
 
 class PageRun(NamedTuple):
-    """One run of a page: its findings, its reasons if known, its name if several are compared.
+    """One run of a page.
 
-    `said` is HTML above the verdict, `more` below it.
+    Attributes:
+        findings: the run.
+        reasons: why ops and messages waited; by default, what follows from the timeline alone.
+        name: of the run, if several are compared.
+        verdict: what the step is lost to, in sentences; by default, what its shares tell.
+        advice_html: what to change.
+        panels: further tabs, as titles and HTML.
     """
 
     findings: RunAnalysis
     reasons: Reasons | None = None
     name: str = ""
-    said: str = ""
-    more: str = ""
+    verdict: str = ""
+    advice_html: str = ""
+    panels: Sequence[tuple[str, str]] = ()
 
 
 def page_of(runs: Sequence[PageRun], title: str = "", lead: str = "") -> str:
@@ -70,10 +98,13 @@ def page_of(runs: Sequence[PageRun], title: str = "", lead: str = "") -> str:
     known = [run.reasons or reasons_of(run.findings.run.timeline) for run in runs]
     drawn = [run_data(run._replace(reasons=reasons)) for run, reasons in zip(runs, known, strict=True)]
     title = title or " against ".join(about["name"] for about, _ in drawn)
-    body = f"<pre>{html.escape(lead)}</pre>" * bool(lead) + "\n".join(
-        _section(run, reasons, len(runs) > 1) for run, reasons in zip(runs, known, strict=True)
-    )
-    return fill(FOLDER / "page.html", drawn, TITLE=html.escape(title), BODY=body)
+    several = len(runs) > 1
+    body = f"<pre>{html.escape(lead)}</pre>" * bool(lead) + "\n".join(_answer(run, several) for run in runs)
+    panels = [("Timeline and memory", shipped(SHARED["CHART"]))]
+    for run, reasons in zip(runs, known, strict=True):
+        of_run = f"{run.name}: " if several else ""
+        panels += [(of_run + name, panel) for name, panel in _panels(run, reasons)]
+    return fill(FOLDER / "page.html", drawn, TITLE=html.escape(title), BODY=body, PANELS=tabs(panels))
 
 
 def fill(template: Path, drawn: Sequence[tuple[dict[str, Any], str]], /, *, more: Any = None, **fills: str) -> str:
@@ -86,11 +117,22 @@ def fill(template: Path, drawn: Sequence[tuple[dict[str, Any], str]], /, *, more
         fills: HTML by placeholder.
     """
     about = json.dumps({"runs": [run for run, _ in drawn], "more": more}, ensure_ascii=False, separators=(",", ":"))
-    shared = {name: (FOLDER / file).read_text(encoding="utf-8") for name, file in SHARED.items()}
-    data = {"ABOUT": about.replace("<", "\\u003c"), "DATA": " ".join(text for _, text in drawn)}
+    shared = {name: shipped(file) for name, file in SHARED.items()}
+    data = {
+        "ABOUT": about.replace("<", "\\u003c"),  # as JSON, or compressed
+        "PACKED": _zipped(about.encode(), LEVEL),
+        "DATA": " ".join(text for _, text in drawn),
+    }
     known = {**shared, **data, **fills}
-    text = template.read_text(encoding="utf-8").replace("{{HEAD}}", (FOLDER / "head.html").read_text(encoding="utf-8"))
+    text = template.read_text(encoding="utf-8").replace("{{HEAD}}", shipped("head.html"))
     return re.sub("{{([A-Z]+)}}", lambda name: known[name[1]], text)
+
+
+@lru_cache(maxsize=16)
+def shipped(file: str) -> str:
+    """A file of this folder as pages have it: scripts without comments and indentation."""
+    text = (FOLDER / file).read_text(encoding="utf-8")
+    return re.sub(COMMENTS, "", text, flags=re.MULTILINE) if file.endswith(".js") else text
 
 
 def run_data(run: PageRun, level: int = LEVEL) -> tuple[dict[str, Any], str]:
@@ -102,7 +144,11 @@ def run_data(run: PageRun, level: int = LEVEL) -> tuple[dict[str, Any], str]:
     """
     timeline = run.findings.run.timeline
     reasons = run.reasons or reasons_of(timeline)
-    tables = tables_of(timeline, reasons, run.findings.inside)
+    simulated = run.findings.run
+    replayed = simulated.traffic.replayed
+    told = run.findings.summary.get("communication_s", {})
+    hidden = [axis for axis in replayed if axis in told and told[axis]["hidden"]]
+    tables = tables_of(timeline, reasons, run.findings.inside, simulated.fabric, replayed, hidden)
     heads, text = pack({"bars": tables.bars, "idle": tables.idle, "memory": tables.memory}, level)
     return _about(run, reasons, tables, heads), text
 
@@ -115,9 +161,12 @@ def _about(run: PageRun, reasons: Reasons, tables: Tables, heads: dict[str, Any]
         "name": run.name or one_line(run.findings.run.scenario.name),
         "duration": timeline.duration,
         "lanes": tables.lanes,
+        "bands": tables.bands,
+        "axes": _axes(timeline.layout),
         "kinds": tables.kinds,
         "causes": [
-            {"name": palette.cause_name(cause), "colour": palette.cause_colour(cause)} for cause in reasons.causes
+            {"name": palette.cause_name(cause), "colour": palette.cause_colour(cause), "hatch": palette.hatch(cause)}
+            for cause in reasons.causes
         ],
         "key": _key(run, reasons, tables),
         "gpuMemory": max(kind.gpu.memory for kind in gpus),
@@ -126,57 +175,72 @@ def _about(run: PageRun, reasons: Reasons, tables: Tables, heads: dict[str, Any]
     }
 
 
-def _key(run: PageRun, reasons: Reasons, tables: Tables) -> list[list[tuple[str, list[str]]]]:
-    """The legend of what is drawn: labels and colours, of kinds, of shades and of idle time."""
+def _axes(layout: Layout) -> list[tuple[str, int, int]]:
+    """Short name, size and stride of each axis along which there are several ranks: the place of a rank follows."""
+    axes = {"tp": "tensor", "cp": "context", "pp": "pipeline", "dp": "data"}
+    known = ((short, layout.sizes.get(axis, 1), layout.strides.get(axis, 0)) for short, axis in axes.items())
+    return [one for one in known if one[1] > 1]
+
+
+def _key(run: PageRun, reasons: Reasons, tables: Tables) -> list[list[tuple[Any, ...]]]:
+    """The legend of what is drawn: labels and colours, of kinds, of shades and, with hatches, of idle time."""
     used = [tables.kinds[number] for number in np.unique(tables.bars["kind"]).tolist()]
     kinds = dict.fromkeys((kind["label"], kind["colours"][0]) for kind in used)
     two_way = palette.is_two_way(run.findings.run.plan)
     causes = [reasons.causes[number] for number in np.unique(tables.idle["cause"]).tolist()]
-    idle = {palette.idle_label(cause): [palette.cause_colour(cause)] for cause in causes}
+    idle = {palette.idle_label(cause): ([palette.cause_colour(cause)], palette.hatch(cause)) for cause in causes}
     entries = palette.key(list(kinds), tables.chunks, two_way)
-    return [entries[: len(kinds)], entries[len(kinds) :], list(idle.items())]
+    return [entries[: len(kinds)], entries[len(kinds) :], [(label, *look) for label, look in idle.items()]]
 
 
-def _section(run: PageRun, reasons: Reasons, several: bool) -> str:
-    """Headline, verdict, tables and report of one run."""
-    content = content_of(run.findings)
+def _answer(run: PageRun, several: bool) -> str:
+    """What a page says of a run before its timeline."""
+    content, findings = content_of(run.findings), run.findings
     about = content.description or (content.name if content.name != run.name else "")
     title = html.escape(": ".join(filter(None, (run.name, about))) if several else content.description)
-    heading, cards = "h2" if several else "p", "".join(_card(fact) for fact in content.headline)
+    heading = "h2" if several else "p"
+    step = findings.summary["step_time_s"]
+    figure = f"{format_seconds(step)} per step{', if it fitted into memory' if content.alarm else ''}."
+    said = run.verdict or verdict_of(findings.run.scenario, findings.breakdown.shares)
     alarm = f'<p class="alarm">{html.escape(content.alarm)}</p>' if content.alarm else ""
-    verdict = f"<pre>{html.escape(chr(10).join(reasons.verdict))}</pre>" if reasons.verdict else ""
-    tables = "".join(_table(name, frame) for name, frame in reasons.tables)
-    report = html.escape(render(run.findings, width=WIDTH))
+    setup = "".join(f'<p class="setup">{html.escape(line)}</p>' for line in content.setup[:2])
+    advice = run.advice_html if several else run.advice_html or HOW_TO_ADVISE
     return (
-        f'<section class="run"><{heading}>{title}</{heading}>{alarm}'
-        f'<p class="setup">{html.escape(content.setup[0])}</p>'
-        f'<div class="cards">{cards}</div>{_shares(content.shares)}{run.said}<div class="why">{verdict}{run.more}</div>'
-        f"{packed_chart(run.findings.run.scenario)}{tables}"
-        f"<details><summary>report</summary><pre>{report}</pre></details></section>"
+        f"<{heading}>{title}</{heading}>{setup}{alarm}"
+        f"{verdict(figure, said)}{_figures(content.headline, content.resources)}{advice}"
+        f"{section('What the step is made of', bar(parts_of(findings), step), 'of the mean GPU; sums to the step')}"
+        f"{section('How sure the prediction is', sure_of(findings.summary))}"
     )
 
 
-def _shares(shares: Sequence[Share]) -> str:
-    """What the mean GPU does in a step: a bar whose parts sum to it, and their names."""
-    bars = (
-        f'<i style="width:{100 * one.fraction:.3f}%;background:{one.colour}" title="{html.escape(one.label)}"></i>'
-        for one in shares
-    )
-    names = (
-        f'<span><i style="background:{one.colour}"></i>{html.escape(one.label)} {one.fraction:.1%}</span>'
-        for one in shares
-        if one.fraction >= SHOWN
-    )
-    return f'<div class="shares">{"".join(bars)}</div><div class="causes">{"".join(names)}</div>'
+def _figures(headline: Sequence[Fact], resources: Sequence[Fact]) -> str:
+    """The figures that are asked for first, in one line: throughput, utilisation, what training costs, memory."""
+    shown = [fact for fact in headline if fact.label not in IN_PARTS]
+    texts = [
+        f'<span title="{html.escape(fact.note)}"><b>{html.escape(fact.value)}</b> {html.escape(fact.label)}</span>'
+        for fact in shown
+    ]
+    texts += [
+        f"memory: {html.escape(fact.note)}" for fact in resources if (fact.label, fact.value) == ("memory", "fits")
+    ]
+    return f'<p class="figures">{" · ".join(texts)}</p>' if texts else ""
 
 
-def _card(fact: Fact) -> str:
-    label, value, note = (html.escape(part) for part in (fact.label, fact.value, fact.note))
-    return f"<div><b>{value}</b> {label}<small>{note}</small></div>"
+def _panels(run: PageRun, reasons: Reasons) -> Iterator[tuple[str, str]]:
+    """The tabs of a run: title and HTML."""
+    yield from run.panels
+    if reasons.verdict:
+        yield "Details", f"<pre>{html.escape(chr(10).join(reasons.verdict))}</pre>"
+    if reasons.tables:
+        yield "Tables", "".join(_table(name, frame) for name, frame in reasons.tables)
+    if packed := packed_chart(run.findings.run.scenario):
+        yield "Documents", wide(packed)
+    yield "Text report", f"<pre>{html.escape(render(run.findings, width=WIDTH))}</pre>"
 
 
 def _table(name: str, frame: pd.DataFrame) -> str:
-    return f"<h2>{html.escape(name)}</h2>{frame.to_html(index=False, border=0, float_format='{:.4g}'.format)}"
+    table = frame.to_html(index=False, border=0, float_format="{:.4g}".format)
+    return f"<h2>{html.escape(name)}</h2>{wide(table)}"
 
 
 def pack(tables: Mapping[str, Mapping[str, Column]], level: int = LEVEL) -> tuple[dict[str, Any], str]:
@@ -202,7 +266,12 @@ def pack(tables: Mapping[str, Mapping[str, Column]], level: int = LEVEL) -> tupl
         columns = [[name, len(found)] for name, found in packed.items()]
         heads[title] = {"rows": len(next(iter(table.values()))), "columns": columns}
         planes += [plane for found in packed.values() for plane in found]
-    return heads, base64.b64encode(zlib.compress(b"".join(planes), level)).decode("ascii")
+    return heads, _zipped(b"".join(planes), level)
+
+
+def _zipped(content: bytes, level: int) -> str:
+    """Bytes compressed by zlib, in base64; `inflate` of timeline.js reads them."""
+    return base64.b64encode(zlib.compress(content, level)).decode("ascii")
 
 
 def _placed(table: Mapping[str, Column], times: Column) -> dict[str, Column]:

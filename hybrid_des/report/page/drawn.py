@@ -5,7 +5,7 @@ same messages at the same times. If a page cannot hold all messages, those of th
 """
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
@@ -15,8 +15,12 @@ import numpy as np
 
 from hybrid_des.analysis.inside_ops import AXES, drawn_inside
 from hybrid_des.analysis.reasons import Reasons
-from hybrid_des.cluster.purposes import OF_LAYERS, PARAMETERS, REDUCTION
+from hybrid_des.analysis.verdict import SHARE_NAMES
+from hybrid_des.cluster.channel import Channel
+from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.cluster.purposes import OF_LAYERS, PARAMETERS, REDUCTION, Purpose
 from hybrid_des.planning.program_table import NONE, OP_KINDS, Column
+from hybrid_des.report.page.link_bands import bands_of
 from hybrid_des.report.palette import ACTIVITIES, ink, shades
 from hybrid_des.report.plots.curves import natural
 from hybrid_des.simulation.timeline import Timeline
@@ -37,7 +41,9 @@ class Tables:
     """The tables that a page draws of one run.
 
     Attributes:
-        lanes: name, group (rank or link), identical ranks or links, rows of bars, and rank of each lane.
+        lanes: name, group (rank or link), identical ranks or links, rows of bars, and rank of each lane; of links,
+            their band, and the lanes of ranks whose collectives inside ops they carry.
+        bands: kinds of links: name, and the kinds of bars of collectives inside ops that they carry.
         kinds: name, label, colours by chunk, those of text on them, and place in the lane of each kind of bar.
         chunks: number of chunks that are told apart by shades.
         bars: `COLUMNS`; times are picoseconds; `row` is within the lane, `by` a bar or −1.
@@ -47,6 +53,7 @@ class Tables:
     """
 
     lanes: list[dict[str, Any]]
+    bands: list[dict[str, Any]]
     kinds: list[dict[str, Any]]
     bars: dict[str, Column]
     idle: dict[str, Column]
@@ -55,8 +62,24 @@ class Tables:
     chunks: int
 
 
-def tables_of(timeline: Timeline, reasons: Reasons, inside: Mapping[str, Column] | None = None) -> Tables:
-    """Arrange a timeline in lanes; `inside` are picoseconds by axis of collectives inside each op, drawn at its end."""
+def tables_of(
+    timeline: Timeline,
+    reasons: Reasons,
+    inside: Mapping[str, Column] | None = None,
+    fabric: Fabric | None = None,
+    replayed: Mapping[str, Sequence[Sequence[int]]] | None = None,
+    hidden: Collection[str] = (),
+) -> Tables:
+    """Arrange a timeline in lanes.
+
+    Args:
+        timeline: what happened.
+        reasons: why.
+        inside: picoseconds by axis of collectives inside each op, drawn at its end.
+        fabric: tells which links carry them.
+        replayed: axis → groups of ranks whose collectives take no messages.
+        hidden: of these axes, those whose collectives are partly hidden by computation.
+    """
     within = {axis: took for axis, took in (inside or {}).items() if axis in AXES and took.any()}
     pipelines = _pipelines(timeline, reasons, within)
     lanes = [lane for group in pipelines for lane in _rank_lanes(timeline, group)]
@@ -81,8 +104,11 @@ def tables_of(timeline: Timeline, reasons: Reasons, inside: Mapping[str, Column]
     idle = {"lane": drawn, **{name: reasons.idle[name] for name in ("cause", "start", "end")}}
     shown = np.flatnonzero(drawn >= 0)
     shown = shown[np.lexsort((idle["start"][shown], drawn[shown]))]
+    replayed = replayed or {}
+    numbers = {axis: kinds.of_axis(axis) for axis in within if axis in replayed}
     return Tables(
         lanes + links,
+        bands_of(lanes + links, fabric, replayed, numbers, hidden),
         kinds.rows,
         {name: bars[name] for name in COLUMNS},
         {name: column[shown] for name, column in idle.items()},
@@ -112,6 +138,19 @@ class Kinds:
         self.rows.append({"name": name, "label": label, "colours": colours, "inks": inks, "place": where})
         return len(self.rows) - 1
 
+    def of_axis(self, axis: str) -> int:
+        """The number of the kind of collectives inside ops along an axis."""
+        return self.number(f"{axis} collectives", *_look(OF_LAYERS[axis]), "axis")
+
+    def of_channel(self, channel: Channel) -> int:
+        """The number of the kind of messages on a channel."""
+        return self.number(channel.kind, *_look(channel.purpose), "message")
+
+
+def _look(purpose: Purpose) -> tuple[str, str]:
+    """The label and the colour of a purpose; those of layers are called as in the bar of the step."""
+    return SHARE_NAMES[purpose.name] if purpose.name in OF_LAYERS else purpose.label, purpose.colour
+
 
 def _pipelines(timeline: Timeline, reasons: Reasons, inside: Mapping[str, Column]) -> list[list[int]]:
     """Groups of pipelines that are identical in every row of their ranks, in order of their first."""
@@ -134,6 +173,7 @@ def _pipelines(timeline: Timeline, reasons: Reasons, inside: Mapping[str, Column
 def _rank_lanes(timeline: Timeline, group: Sequence[int]) -> Iterator[dict[str, Any]]:
     """The lanes of the first pipeline of a group, each with the ranks that it stands for."""
     of_rank = timeline.pipeline[: timeline.layout.ranks]
+    experts = timeline.layout.groups("expert") if timeline.layout.expert > 1 else []
     many = len(np.unique(timeline.layout.along("data"))) > 1
     for pipeline_rank in range(timeline.programs.pipeline):
         alike = np.flatnonzero(np.isin(of_rank, group) & (timeline.layout.along("pipeline") == pipeline_rank))
@@ -142,7 +182,8 @@ def _rank_lanes(timeline: Timeline, group: Sequence[int]) -> Iterator[dict[str, 
         yield {
             "name": f"rank {first}", "group": "rank", "alike": len(alike) * timeline.alike, "rows": 1, "rank": first,
             "also": [int(rank) for rank in alike if rank != first][:64],
-            "note": f"replica {replica}" if many else "",
+            **({"note": f"replica {replica}"} if many else {}),
+            **next(({"experts": group} for group in experts if first in group), {}),
         }  # fmt: skip
 
 
@@ -184,8 +225,7 @@ def _inside(
     """What ops wait for collectives inside them, below their ends; one axis before the other."""
     for axis, having, start, end in drawn_inside(timeline, inside):
         shown = lane_of[timeline.ops["rank"][having]] >= 0
-        rows, purpose = timeline.op_rows(having[shown]), OF_LAYERS[axis]
-        kind = kinds.number(f"{axis} collectives", purpose.label, purpose.colour, "axis")
+        rows, kind = timeline.op_rows(having[shown]), kinds.of_axis(axis)
         yield _block(
             len(rows["rank"]), lane=lane_of[rows["rank"]], row=0, kind=kind, step=rows["step"], stage=rows["stage"],
             asked=start[shown], start=start[shown], end=end[shown],
@@ -210,9 +250,7 @@ def _messages(
             chosen.append(names)
     chosen.sort(key=lambda names: natural(names[0]))
     blocks, lanes = [_block(0)], []
-    channel_kind = np.array([
-        kinds.number(c.kind, c.purpose.label, c.purpose.colour, "message") for c in timeline.channels
-    ])  # fmt: skip
+    channel_kind = np.array([kinds.of_channel(channel) for channel in timeline.channels])
     sender, receiver = timeline.of_channel["sender"], timeline.of_channel["receiver"]
     for number, names in enumerate(chosen):
         mine = rows_of[names[0]]
@@ -226,7 +264,7 @@ def _messages(
         ))  # fmt: skip
         lanes.append({
             "name": names[0], "group": "link", "alike": len(names) * timeline.alike,
-            "rows": int(row.max(initial=0)) + 1, "rank": NONE, "also": names[1:65], "note": "",
+            "rows": int(row.max(initial=0)) + 1, "rank": NONE, "also": names[1:65],
         })  # fmt: skip
     hidden = [names for names in groups if names not in chosen]
     left_out = [f"{sum(map(len, hidden)):,} less busy links that do not fit on the page"] if hidden else []

@@ -5,7 +5,10 @@ const $ = (id) => document.getElementById(id);
 const STRIP = 0.24, NAMED = 8, JOINED = 3;            // the share of a lane for collectives; curves with a name; pixels of a stop of the critical path that is joined to others
 const GHOST = 10, GAP = 18, BIN = 4;                   // pixels for the ops of the run before; between columns; of a bin of crowded messages
 const look_of = { left: 150, memory: 110, columns: () => 1, unit: null, brief: false };   // pixels for names, of a memory curve; columns for a width; [bytes, name] of memory; whether several runs have their GPUs only
-const NOTHING = "Click a bar for its numbers.";
+const NOTHING = "Click a bar for its numbers.", FOLDED = " Click a kind of links to see each of them.";
+const FINE = 2000;                                     // bins of a run whose mean is the use of links: messages side by side in one count once
+const BAND = 30, OPEN = new Set();                     // pixels of all links of a kind; the kinds whose links are shown one by one
+const HATCH = { "/": [0, 8, 8, 0], "\\": [0, 0, 8, 8], "-": [0, 4, 8, 4], "|": [4, 0, 4, 8], "+": [0, 4, 8, 4, 4, 0, 4, 8], "x": [0, 8, 8, 0, 0, 0, 8, 8], ".": [3, 4, 5, 4], "//": [0, 8, 8, 0, 0, 4, 4, 0, 4, 8, 8, 4], "o": [2, 2, 6, 2, 6, 2, 6, 6, 6, 6, 2, 6, 2, 6, 2, 2] };   // lines on a tile, as page.css has them
 const ruler = $("ruler"), chart = $("chart");
 let runs = [], lanes = [], ghost = null, total = 1;   // lanes of all runs, each with its column, top and height in pixels
 let view = [0, total], chosen = null, query = null, lit = null, pointer = 0.5, ink = {}, height = 0;
@@ -15,17 +18,19 @@ let LEFT = look_of.left, MEMORY = look_of.memory, full = 0, width = 0, columns =
 async function show(next, texts, before = null) {     // draw other runs; what was seen whole is seen whole again
   await Promise.all(next.map((run, i) => run.times ? run : unpack(run, texts[i])));
   const whole = view[0] === 0 && view[1] === total;
-  runs = next; ghost = before; chosen = null; $("facts").textContent = NOTHING;
+  runs = next; ghost = before; chosen = null;
   total = Math.max(...runs.map((run) => run.duration), ghost?.duration ?? 0, 1);
   if (whole || view[1] > total) view = [0, total];
-  arrange(); legend(); if (full) draw();
+  arrange(); legend(); hint(); if (full) draw();
+}
+async function inflate(packed) {                      // the bytes of a text in base64, compressed by zlib
+  const zipped = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([zipped]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 async function unpack(run, packed) {                  // reverses `pack` of document.py
   if (run.refused) { Object.assign(run, { bars: nothing(), idle: nothing(), memory: nothing() }, { times: {} }); return; }
-  const text = atob(packed), zipped = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) zipped[i] = text.charCodeAt(i);
-  const stream = new Blob([zipped]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const bytes = await inflate(packed);
   let at = 0;
   for (const [name, { rows, columns }] of Object.entries(run.tables)) {
     const table = run[name] = { rows };
@@ -62,21 +67,37 @@ function arrange() {                                  // lanes from top to botto
     if (column === 0) ends.fill(Math.max(...ends));
     const add = (lane) => { lanes.push({ y: ends[column], column, ...lane }); ends[column] += lane.height + lane.gap; };
     if (runs.length > 1) add({ run, head: run.head ?? run.name, height: run.refused ? 44 : 20, gap: 0 });
-    for (const part of runs.length > 1 && look_of.brief ? ["rank"] : ["rank", "link"]) {
-      if (part === "link" && run.memory.bytes?.some((size) => size > 0)) add({ run, memory: true, height: MEMORY, gap: 8 });
-      run.lanes.forEach((lane, number) => {
-        if (lane.group !== part) return;
-        const bars = range(run.bars.lane, number), idle = range(run.idle.lane, number);
-        const long = longest(run, bars), before = ghostOf(lane);
-        const gap = lane.group === "rank" && run.lanes[number + 1]?.note !== lane.note ? 5 : 1;
-        ends[column] += above;
-        add({ run, number, ...lane, bars, idle, long, before, height: tall * Math.min(lane.rows, 3), gap });
-      });
-    }
+    const each = (fits) => run.lanes.forEach((lane, number) => {
+      if (!fits(lane)) return;
+      const gap = lane.group === "rank" && run.lanes[number + 1]?.note !== lane.note ? 5 : 1;
+      ends[column] += above;
+      add({ run, number, ...ofLane(run, number), before: ghostOf(lane), height: tall * Math.min(lane.rows, 3), gap });
+    });
+    each((lane) => lane.group === "rank");
+    if (runs.length > 1 && look_of.brief) return;
+    (run.bands ?? []).forEach((band, number) => {
+      const links = run.lanes.flatMap((lane, i) => lane.band === number ? [ofLane(run, i)] : []);
+      add({ run, band, links, count: sum(links.map((lane) => lane.alike)), height: BAND, gap: 3 });
+      if (OPEN.has(band.name)) each((lane) => lane.band === number);
+    });
+    if (run.memory.bytes?.some((size) => size > 0)) add({ run, memory: true, height: MEMORY, gap: 8 });
   });
   height = Math.max(...ends);
+  $("unfold").hidden = !lanes.some((lane) => lane.links?.length);
+  $("unfold").textContent = OPEN.size ? "fold links" : "show each link";
 }
+const sum = (values) => values.reduce((a, b) => a + b, 0);
 const longest = (run, bars) => run.bars.length.subarray(...bars).reduce((a, b) => Math.max(a, b), 0);
+function ofLane(run, number) {                        // a lane with its rows, which are found once
+  const lane = run.lanes[number];
+  if (!lane.bars) { const bars = range(run.bars.lane, number); Object.assign(lane, { bars, idle: range(run.idle.lane, number), long: longest(run, bars) }); }
+  return lane;
+}
+function unfold(names) { for (const name of names) if (!OPEN.delete(name)) OPEN.add(name); arrange(); draw(); }
+function reveal(run, i) {                             // the link of a bar, if it is folded
+  const band = run.bands?.[laneOf(run, run.bars.lane[i]).band];
+  if (band && !OPEN.has(band.name)) unfold([band.name]);
+}
 function ghostOf(lane) {                              // the rows of the same lane of the run before
   const same = (one) => one.name === lane.name || (one.group === lane.group && one.also.includes(lane.group === "rank" ? lane.rank : lane.name));
   const number = ghost ? ghost.lanes.findIndex(same) : -1;
@@ -132,6 +153,23 @@ const spanOf = (table, i) => {
   return `start ${time(from, length)}, end ${time(from + length, length)}, took ${time(length)}`;
 };
 const laneOf = (run, number) => run.lanes[number];
+const listed = (ranks) => ranks.length > 8 ? `${ranks.slice(0, 3).join(", ")}, …, ${ranks[ranks.length - 1]} (${ranks.length})` : ranks.join(", ");
+function placeOfRank(run, { rank, alike, also, experts }) {   // and the ranks of its groups
+  const axes = run.axes.map(([name, size, stride]) => [name, size, stride, Math.floor(rank / stride) % size]);
+  const lines = [`rank ${rank}${axes.length ? `: ${axes.map(([name, , , at]) => `${name} ${at}`).join(", ")}` : ""}`];
+  for (const [name, size, stride, at] of axes) lines.push(`${name} group: ranks ${listed([...Array(size).keys()].map((other) => rank + (other - at) * stride))}`);
+  if (experts) lines.push(`ep group: ranks ${listed(experts)}`);
+  if (alike > 1) lines.push(`drawn for ${alike} identical ranks: ${listed([rank, ...also])}`);
+  return lines.join("\n");
+}
+function useAt({ run, band, links, count }, t) {      // of the links of a band, at a time
+  const span = Math.max((view[1] - view[0]) * BIN / (width - LEFT), 1), use = useOf({ run, band, links, count }, t - span / 2, span, 1);
+  const parts = [...use].filter(([, [share]]) => share > 0).map(([kind, [share]]) => `${run.kinds[kind].label}: ${percent(share)}`);
+  const more = band.inside.length ? ["collectives inside ops are drawn at the ends of their ops"] : [];
+  if (band.hidden.length) more.push(`not drawn, as computation hides it: ${band.hidden.join(", ")}`);
+  return [`${band.name} links${count ? ` (${count})` : ""}, mean use around ${time(Math.round(t), span)}:`, ...(parts.length ? parts : ["none"]), ...more].join("\n");
+}
+const percent = (share) => `${(100 * share).toFixed(1)} %`;
 function factsOf(run, i) {
   const b = run.bars, lane = laneOf(run, b.lane[i]), kind = kindOf(run, i), end = b.start[i] + b.length[i];
   const lines = [`${nameOf(run, i)} (${kind.label}) on ${lane.name}${others(lane)}`];
@@ -179,6 +217,7 @@ function draw() {
     pen.textAlign = "left"; inColumn(pen, lane.column);
     if (lane.head) { drawHead(pen, lane); continue; }
     if (lane.memory) { drawMemory(pen, lane); continue; }
+    if (lane.band && lane.links) { drawBand(pen, lane); continue; }
     pen.fillStyle = ink.lane; pen.fillRect(LEFT, lane.y, width - LEFT, lane.height);
     bars += drawLane(pen, lane); painted++;
     if (lane.before) drawGhost(pen, lane);
@@ -233,7 +272,7 @@ function drawMarks(pen) {                             // the end of the run befo
   if (lit !== null) for (let column = 0; column < columns; column++) line(lit, ink.mark, "", column);
 }
 function drawLane(pen, lane) {
-  const { run, y, height: tall } = lane, b = run.bars, strip = lane.group === "rank" ? tall * STRIP : 0;
+  const { run, y, height: tall } = lane, b = run.bars, inside = lane.inside === undefined ? null : ofLane(run, lane.inside), strip = lane.group === "rank" || inside ? tall * STRIP : 0;
   let count = 0, colour = "";
   const paint = (next, x, top, wide, high) => { if (next !== colour) pen.fillStyle = colour = next; pen.fillRect(x, top, wide, high); };
   if (lane.group === "rank") {
@@ -241,13 +280,20 @@ function drawLane(pen, lane) {
     for (const i of inView(run.idle, lane.idle, Infinity, ...view)) {
       const x = xOf(run.idle.start[i]), wide = xOf(run.idle.start[i] + run.idle.length[i]) - x;
       if (wide < 0.7 && x < after) continue;
-      paint(run.causes[run.idle.cause[i]].colour, x, y, Math.max(wide, 0.7), tall); after = Math.floor(x) + 1;
+      const cause = run.causes[run.idle.cause[i]];
+      paint(cause.colour, x, y, Math.max(wide, 0.7), tall); after = Math.floor(x) + 1;
+      if (cause.hatch && wide > 3) paint(hatched(pen, cause.hatch), x, y, wide, tall);
     }
     colour = "";
   }
   const high = (tall - strip) / Math.min(lane.rows, 3), seen = {}, edge = tall >= 12;
+  for (const i of inside ? inView(b, inside.bars, inside.long, ...view) : []) {
+    if (!run.bands[lane.band].inside.includes(b.kind[i])) continue;
+    const x = Math.max(xOf(b.start[i]), LEFT), wide = Math.min(xOf(b.start[i] + b.length[i]), width) - x;
+    paint(colourOf(run, i), x, y + tall - strip, Math.max(wide, 0.7), strip - 1);
+  }
   const rows = [...inView(b, lane.bars, lane.long, ...view)];
-  if (lane.group === "link" && rows.length > (width - LEFT) / BIN && !query && lit === null) { drawUse(pen, lane, rows); return rows.length; }
+  if (lane.group === "link" && rows.length > (width - LEFT) / BIN && !query && lit === null) { drawUse(pen, { run, y, height: tall - strip }, rows); return rows.length; }
   for (const i of rows) {
     const x = Math.max(xOf(b.start[i]), LEFT), wide = Math.min(xOf(b.start[i] + b.length[i]), width) - x;
     const kind = kindOf(run, i), place = kind.place;
@@ -272,31 +318,81 @@ function drawLane(pen, lane) {
   pen.globalAlpha = 1;
   return count;
 }
-function drawUse(pen, lane, rows) {                   // of messages too narrow to be told apart: the share of each bin that they take, by kind
-  const { run, y, height: tall } = lane, b = run.bars, count = Math.ceil((width - LEFT) / BIN), shares = new Map(), sums = new Float64Array(count);
+function hatched(pen, letter) {                       // a pattern that tells idle time apart without colours
+  const known = ink.hatches ??= {};
+  if (!known[letter]) {
+    const tile = document.createElement("canvas"), line = tile.getContext("2d"), ends = HATCH[letter];
+    tile.width = tile.height = 8; line.strokeStyle = ink.ink; line.globalAlpha = 0.45;
+    line.beginPath(); for (let k = 0; k < ends.length; k += 4) { line.moveTo(ends[k], ends[k + 1]); line.lineTo(ends[k + 2], ends[k + 3]); } line.stroke();
+    known[letter] = pen.createPattern(tile, "repeat");
+  }
+  return known[letter];
+}
+function binned(b, rows, from, unit, count) {         // by kind, the share of each bin of time that rows take; rows side by side share a link
+  const shares = new Map(), sums = new Float64Array(count);
   for (const i of rows) {
-    const from = Math.max(xOf(b.start[i]), LEFT) - LEFT, to = Math.min(xOf(b.start[i] + b.length[i]), width) - LEFT;
+    const begin = Math.max((b.start[i] - from) / unit, 0), end = Math.min((b.start[i] + b.length[i] - from) / unit, count);
     if (!shares.has(b.kind[i])) shares.set(b.kind[i], new Float64Array(count));
-    for (let bin = Math.floor(from / BIN); bin * BIN < to; bin++) {
-      const share = (Math.min(to, (bin + 1) * BIN) - Math.max(from, bin * BIN)) / BIN;
+    for (let bin = Math.floor(begin); bin < end; bin++) {
+      const share = Math.min(end, bin + 1) - Math.max(begin, bin);
       shares.get(b.kind[i])[bin] += share; sums[bin] += share;
     }
   }
-  const base = new Float64Array(count).fill(y + tall - 1);
+  for (const all of shares.values()) for (let bin = 0; bin < count; bin++) all[bin] /= Math.max(sums[bin], 1);
+  return shares;
+}
+function drawShares(pen, run, shares, y, tall) {      // stacked, of bins from the left
+  const base = [];
   for (const [kind, all] of shares) {
     pen.fillStyle = run.kinds[kind].colours[0];
-    for (let bin = 0; bin < count; bin++) {           // messages side by side share the link
-      const high = (tall - 1) * all[bin] / Math.max(sums[bin], 1), x = LEFT + bin * BIN;
-      if (high) pen.fillRect(x, base[bin] -= high, Math.min(BIN, width - x), high);
+    for (let bin = 0; bin < all.length; bin++) {
+      const high = (tall - 1) * all[bin], x = LEFT + bin * BIN;
+      if (high) pen.fillRect(x, base[bin] = (base[bin] ?? y + tall - 1) - high, Math.min(BIN, width - x), high);
     }
   }
 }
+const bins = () => [view[0], (view[1] - view[0]) * BIN / (width - LEFT), Math.ceil((width - LEFT) / BIN)];
+function drawUse(pen, { run, y, height: tall }, rows) {   // of messages too narrow to be told apart, how much of the time they take
+  drawShares(pen, run, binned(run.bars, rows, ...bins()), y, tall);
+}
+function useOf({ run, band, links, count }, from, unit, bins) {   // mean use of all links of a kind: by messages, and by collectives inside ops
+  const b = run.bars, whole = new Map(), ranks = run.lanes.filter((lane) => lane.group === "rank"), all = sum(ranks.map((lane) => lane.alike));
+  const add = (lane, weight, fits) => {
+    const rows = [...inView(b, lane.bars, lane.long, from, from + unit * bins)].filter((i) => fits(b.kind[i]));
+    for (const [kind, shares] of binned(b, rows, from, unit, bins)) {
+      if (!whole.has(kind)) whole.set(kind, new Float64Array(bins));
+      const mine = whole.get(kind);
+      for (let bin = 0; bin < bins; bin++) mine[bin] += weight * shares[bin];
+    }
+  };
+  for (const lane of links) add(lane, lane.alike / count, () => true);
+  if (band.inside.length) run.lanes.forEach((lane, number) => { if (lane.group === "rank") add(ofLane(run, number), lane.alike / all, (kind) => band.inside.includes(kind)); });
+  const sums = new Float64Array(bins);
+  for (const shares of whole.values()) for (let bin = 0; bin < bins; bin++) sums[bin] += shares[bin];
+  for (const shares of whole.values()) for (let bin = 0; bin < bins; bin++) shares[bin] /= Math.max(sums[bin], 1);
+  return whole;
+}
+function drawBand(pen, lane) {
+  const { run, band, links, count, y, height: tall } = lane;
+  pen.fillStyle = ink.lane; pen.fillRect(LEFT, y, width - LEFT, tall);
+  drawShares(pen, run, useOf(lane, ...bins()), y, tall);
+  band.busy ??= sum([...useOf(lane, 0, run.duration / FINE, FINE).values()].map((shares) => sum([...shares]) / FINE));
+  pen.fillStyle = ink.ink; pen.fillText(`${links.length ? OPEN.has(band.name) ? "▾ " : "▸ " : ""}${band.name}${count ? ` ×${count}` : ""}`, 0, y + 8, LEFT - 8);
+  pen.fillStyle = ink.dim; pen.fillText(`${band.hidden.length ? "≥ " : ""}${percent(band.busy)} used`, 10, y + 22, LEFT - 18);
+}
 function drawMemory(pen, lane) {
   const { run, y } = lane, m = run.memory, most = m.bytes.reduce((a, b) => Math.max(a, b), 1);
-  const limit = run.gpuMemory, top = limit < 2.5 * most ? Math.max(limit, most) : most, up = (v) => y + MEMORY - 4 - (MEMORY - 18) * v / top;
-  pen.fillStyle = ink.dim; pen.fillText(LEFT < 80 ? "memory" : "memory held", 0, y + 12); pen.fillText(bytes(top), 0, up(top) + 12 + 6);
-  pen.fillStyle = ink.line; pen.fillRect(LEFT, up(0), width - LEFT, 1); pen.fillStyle = ink.dim; if (MEMORY >= 60) pen.fillText("0", 0, up(0) - 2);
-  if (limit < 2.5 * most) { pen.strokeStyle = ink.mark; pen.setLineDash([6, 4]); pen.beginPath(); pen.moveTo(LEFT, up(limit)); pen.lineTo(width, up(limit)); pen.stroke(); pen.setLineDash([]); pen.fillText(`GPU ${bytes(limit)}`, LEFT + 4, up(limit) + 8); }
+  const limit = run.gpuMemory, near = limit < 2.5 * most, top = near ? Math.max(limit, most) : most, up = (v) => y + MEMORY - 4 - (MEMORY - 18) * v / top;
+  pen.fillStyle = ink.dim; pen.fillText(LEFT < 80 ? "memory" : "memory held", 0, y + 6, LEFT - 8);
+  pen.fillStyle = ink.line; pen.fillRect(LEFT, up(0), width - LEFT, 1);
+  if (near) { pen.strokeStyle = ink.mark; pen.setLineDash([6, 4]); pen.beginPath(); pen.moveTo(LEFT, up(limit)); pen.lineTo(width, up(limit)); pen.stroke(); pen.setLineDash([]); }
+  let free = y + 19;                                  // labels of heights, from the top, below each other
+  pen.fillStyle = ink.dim;
+  for (const [size, text] of [[limit, `GPU ${bytes(limit)}`], [most, bytes(most)], [0, "0"]].filter(([size]) => near || size !== limit).sort(([a], [b]) => b - a)) {
+    const at = Math.max(up(size), free);
+    if (at > y + MEMORY) break;
+    pen.fillText(text, 0, at, LEFT - 8); free = at + 12;
+  }
   const count = m.rows ? m.lane[m.rows - 1] + 1 : 0, hueOf = (number) => `hsl(${Math.round(280 * number / Math.max(count, 1))} 65% 50%)`;
   nameCurves(pen, run, y + 6, hueOf);
   for (let low = 0; low < m.rows; ) {
@@ -320,13 +416,14 @@ function nameCurves(pen, run, y, hueOf) {             // of many curves some: th
   let x = LEFT + 4;
   for (const { name, alike, rank } of run.curves) {
     const text = `${name}${alike > 1 ? ` ×${alike}` : ""}`;
+    if (x + 16 + pen.measureText(text).width > width) break;
     pen.fillStyle = hueOf(run.lanes.findIndex((lane) => lane.rank === rank)); pen.fillRect(x, y - 1, 12, 3);
     pen.fillStyle = ink.dim; pen.fillText(text, x + 16, y); x += pen.measureText(text).width + 30;
   }
 }
-function placeOf(run, i) {                            // of a bar on the chart
-  const lane = lanes.find((one) => one.run === run && one.number === run.bars.lane[i]);
-  return [Math.max(xOf(run.bars.start[i]), LEFT), lane.y, Math.min(xOf(run.bars.start[i] + run.bars.length[i]), width), lane.height];
+function placeOf(run, i) {                            // of a bar on the chart, if its lane is shown
+  const number = run.bars.lane[i], lane = lanes.find((one) => one.run === run && one.number === number) ?? lanes.find((one) => one.run === run && one.links && one.band === run.bands?.[laneOf(run, number).band]);
+  return lane && [Math.max(xOf(run.bars.start[i]), LEFT), lane.y, Math.min(xOf(run.bars.start[i] + run.bars.length[i]), width), lane.height];
 }
 function drawPath(pen) {                              // what takes time, and thinner what leads from one to the next
   let joins = 0;                                      // stops too narrow to be told apart are not joined: zoom in for them
@@ -334,7 +431,7 @@ function drawPath(pen) {                              // what takes time, and th
   for (const run of runs) {
     inColumn(pen, run.column);
     const order = run.path ??= [...run.bars.path.keys()].filter((i) => run.bars.path[i]).sort((a, b) => run.bars.start[a] - run.bars.start[b]);
-    const shown = order.filter((i) => run.bars.start[i] + run.bars.length[i] >= view[0] && run.bars.start[i] <= view[1]).map((i) => placeOf(run, i));
+    const shown = order.filter((i) => run.bars.start[i] + run.bars.length[i] >= view[0] && run.bars.start[i] <= view[1]).map((i) => placeOf(run, i)).filter(Boolean);
     const wide = shown.filter(([x, , end]) => end - x >= JOINED);
     pen.globalAlpha = 0.4; pen.lineWidth = 1; pen.beginPath();
     for (let i = 1; i < wide.length; i++, joins++) {
@@ -349,8 +446,9 @@ function drawPath(pen) {                              // what takes time, and th
   return joins;
 }
 function drawChosen(pen) {
-  if (!chosen) return;
-  const [x, y, end, tall] = placeOf(...chosen);
+  const place = chosen && placeOf(...chosen);
+  if (!place) return;
+  const [x, y, end, tall] = place;
   inColumn(pen, chosen[0].column);
   pen.strokeStyle = ink.mark; pen.lineWidth = 2; pen.strokeRect(x - 1, y - 1, Math.max(end - x, 1) + 2, tall + 2);
 }
@@ -360,7 +458,9 @@ const columnOf = (x) => Math.min(Math.max(Math.floor(x / stride), 0), columns - 
 function at(x, y) {                                   // what is at a place of the chart
   const column = columnOf(x), lane = lanes.find((one) => one.column === column && !one.head && y >= one.y && y <= one.y + one.height);
   x -= column * stride;
-  if (!lane || x < LEFT) return null;
+  if (!lane) return null;
+  if (lane.links) return [lane.run, x < LEFT ? lane.run.duration / 2 : tOf(x), "band", lane];
+  if (x < LEFT) return lane.group === "rank" ? [lane.run, 0, "rank", lane] : null;
   if (lane.memory) return [lane.run, tOf(x), "memory"];
   const near = (view[1] - view[0]) / (width - LEFT), t = tOf(x), b = lane.run.bars, rank = lane.group === "rank";
   const low = rank && y > lane.y + lane.height * (1 - STRIP), part = Math.floor((y - lane.y) / (lane.height / Math.min(lane.rows, 3)));
@@ -370,6 +470,8 @@ function at(x, y) {                                   // what is at a place of t
     const fits = rank && low === (kindOf(lane.run, i).place !== "op") ? 1 : 0, inside = b.start[i] <= t && t <= b.start[i] + b.length[i] ? 1 : 0;
     if (best === null || 2 * inside + fits >= best[1]) best = [i, 2 * inside + fits];
   }
+  const inside = best || lane.inside === undefined ? null : ofLane(lane.run, lane.inside);
+  for (const i of inside ? inView(b, inside.bars, inside.long, t, t) : []) if (lane.run.bands[lane.band].inside.includes(b.kind[i])) best = [i];
   if (best) return [lane.run, best[0]];
   for (const i of inView(lane.run.idle, lane.idle, Infinity, t, t)) return [lane.run, i, "idle", lane];
   return null;
@@ -378,6 +480,8 @@ function said(hit) {
   const [run, i, idle, lane] = hit;
   if (!idle) return factsOf(run, i);
   if (idle === "memory") return heldAt(run, i);
+  if (idle === "rank") return placeOfRank(run, hit[3]);
+  if (idle === "band") return useAt(hit[3], i);
   const table = run.idle;
   return `${lane.name} idle: ${run.causes[table.cause[i]].name}\n${spanOf(table, i)}`;
 }
@@ -390,10 +494,12 @@ function heldAt(run, t) {                             // by the ranks drawn, mos
   return [`memory held at ${time(Math.round(t), (view[1] - view[0]) / 10)}`, ...held.sort(([a], [b]) => b - a).slice(0, 12).map(([size, name]) => `${name}: ${bytes(size)}`)].join("\n");
 }
 function choose(hit) {
+  if (hit && !hit[2]) reveal(...hit);
   chosen = hit && !hit[2] ? hit : null;
-  $("facts").textContent = hit ? said(hit) : NOTHING;
+  if (hit) $("facts").textContent = said(hit); else hint();
   address(); draw();
 }
+function hint() { $("facts").textContent = NOTHING + ($("unfold").hidden ? "" : FOLDED); }
 function address() {
   const parts = [`t=${view[0] / 1e12}`, `to=${view[1] / 1e12}`];
   if (chosen) {
@@ -410,6 +516,7 @@ function goTo(hash) {                                 // #t=1.25&rank=3: that ti
   if (!Number.isFinite(t)) return;
   const run = runs[Number(said.get("run") ?? 0)] ?? runs[0], rank = said.get("rank"), link = said.get("link");
   const number = run.lanes.findIndex((lane) => link ? lane.name === link || lane.also.includes(link) : rank !== null && lane.group === "rank" && (lane.rank === Number(rank) || lane.also.includes(Number(rank))));
+  if (run.bands?.[run.lanes[number]?.band] && !OPEN.has(run.bands[run.lanes[number].band].name)) unfold([run.bands[run.lanes[number].band].name]);
   const lane = lanes.find((one) => one.run === run && one.number === number);
   const span = said.has("to") ? Number(said.get("to")) * 1e12 - t : rank || link ? 0 : total - t;
   if (span > 0) look(t - (rank || link ? span : 0), t + span);
@@ -436,7 +543,7 @@ function search(text) {                               // every word has to fit: 
   });
   query = tests.length ? (run, i) => tests.every((test) => test(run, i)) : null;
   let count = 0;
-  if (query) for (const run of runs) for (let i = 0; i < run.bars.rows; i++) if (query(run, i)) count++;
+  if (query) for (const run of runs) for (let i = 0; i < run.bars.rows; i++) if (query(run, i)) { count++; reveal(run, i); }
   $("found").textContent = query ? `${count} found` : "";
   draw();
 }
@@ -455,6 +562,8 @@ function next() {                                     // the first found after t
 function dress() {                                    // colours of the page, and its width
   const style = getComputedStyle(document.documentElement);
   for (const name of ["ink", "dim", "paper", "lane", "line", "mark"]) ink[name] = style.getPropertyValue(`--${name}`).trim();
+  ink.hatches = {};
+  if (!chart.clientWidth) return;                     // it is behind a tab
   full = chart.clientWidth; columns = look_of.columns(full); stride = (full + GAP) / columns; width = stride - GAP;
   LEFT = Math.min(look_of.left, 0.28 * width); MEMORY = look_of.memory;
   if (runs.length) { arrange(); draw(); }
@@ -462,13 +571,13 @@ function dress() {                                    // colours of the page, an
 function legend() {
   const used = new Map();
   for (const part of [0, 1, 2]) for (const run of runs) {   // kinds, shades, idle time
-    for (const [label, colours] of run.key[part] ?? []) used.set(label, colours.map((one) => one === "#000000" ? "var(--ink)" : one));
-    if (part === 1 && run.bars.path.includes(1)) used.set("critical path", ["var(--mark)"]);
+    for (const [label, colours, hatch = ""] of run.key[part] ?? []) used.set(label, [colours.map((one) => one === "#000000" ? "var(--ink)" : one), hatch]);
+    if (part === 1 && run.bars.path.includes(1)) used.set("critical path", [["var(--mark)"], ""]);
   }
   $("legend").textContent = "";
-  for (const [label, colours] of used) {
+  for (const [label, [colours, hatch]] of used) {
     const item = document.createElement("span");
-    colours.forEach((colour, i) => { const box = document.createElement("i"); box.style.background = colour; if (i + 1 < colours.length) box.style.marginRight = 0; item.append(box); });
+    colours.forEach((colour, i) => { const box = document.createElement("i"); box.style.backgroundColor = colour; box.dataset.hatch = hatch; if (i + 1 < colours.length) box.style.marginRight = 0; item.append(box); });
     item.append(label); $("legend").append(item);
   }
   $("notes").textContent = runs.flatMap((run) => run.left_out.map((text) => `Not drawn${runs.length > 1 ? ` of ${run.name}` : ""}: ${text}; timeline.csv has them.`)).join("\n");
@@ -490,11 +599,12 @@ function listen() {
     if (hit) { tip.textContent = said(hit); tip.style.left = `${Math.min(event.clientX + 14, innerWidth - 430)}px`; tip.style.top = `${Math.min(event.clientY + 14, innerHeight - 130)}px`; }
   };
   chart.onmouseleave = () => { $("tip").hidden = true; };
-  chart.onclick = (event) => { if (Math.abs(event.clientX - (from?.[0] ?? event.clientX)) < 4) choose(at(...place(event))); };
+  chart.onclick = (event) => { if (Math.abs(event.clientX - (from?.[0] ?? event.clientX)) < 4) { const hit = at(...place(event)); if (hit?.[2] === "band") unfold([hit[3].band.name]); else choose(hit); } };
   chart.ondblclick = (event) => { const hit = at(...place(event)); if (hit && !hit[2]) { const [run, i] = hit, b = run.bars; look(b.start[i] - 4 * b.length[i], b.start[i] + 5 * b.length[i]); } };
   chart.onwheel = (event) => { if (event.ctrlKey || event.shiftKey) { event.preventDefault(); zoom(event.deltaY + event.deltaX > 0 ? 1.25 : 0.8, pointer); } };
   $("search").oninput = (event) => search(event.target.value);
   $("all").onclick = () => look(0, total);
+  $("unfold").onclick = () => unfold(OPEN.size ? [...OPEN] : new Set(lanes.filter((lane) => lane.links?.length).map((lane) => lane.band.name)));
   $("theme").onclick = () => { const root = document.documentElement, dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches; root.dataset.theme = dark ? "light" : "dark"; dress(); };
   window.onkeydown = (event) => {
     if (event.key === "Escape") { $("search").value = ""; $("search").blur(); search(""); choose(null); return; }
@@ -507,7 +617,7 @@ function listen() {
   };
   window.onresize = dress;
   window.onhashchange = () => goTo(location.hash);
-  matchMedia("(prefers-color-scheme: dark)").onchange = dress;
+  for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", dress);
 }
 function begin() {                                    // once there is something to draw
   listen();

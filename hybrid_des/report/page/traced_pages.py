@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from hybrid_des.analysis.compare import Comparison
 from hybrid_des.analysis.counterfactual.ladder import Curve, curves
 from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.idle_pieces import IdleTime
 from hybrid_des.analysis.critical_path.paths import critical_path
 from hybrid_des.analysis.critical_path.rows import released_by
-from hybrid_des.analysis.critical_path.traced import Traced
 from hybrid_des.analysis.explanation import Explanation
 from hybrid_des.analysis.idle import REASONS
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.reasons import Reasons, reasons_of
 from hybrid_des.planning.program_table import NONE, Column
-from hybrid_des.report.compared import render_comparison
-from hybrid_des.report.explained import detail_lines, in_brief, offered
+from hybrid_des.report.explained import KEPT, detail_lines, in_brief, offered
+from hybrid_des.report.page.answer import cards, cards_of, section, wide
 from hybrid_des.report.page.document import WIDTH, PageRun, page_of
 from hybrid_des.report.plots.style import LINES
-from hybrid_des.units import format_seconds
+from hybrid_des.units import format_change, format_seconds
 
 ACROSS, HEIGHT, LEFT, BELOW, NAMES = 520, 220, 70, 34, 150  # pixels
 
@@ -32,44 +29,36 @@ ACROSS, HEIGHT, LEFT, BELOW, NAMES = 520, 220, 70, 34, 150  # pixels
 LINE = 13  # pixels between names
 
 
+IN_ANSWER = ("Time", "Main loss")  # of `in_brief`, what verdict and bar of a page tell
+
+
 def explanation_page(explanation: Explanation) -> str:
-    """The page of `explain`: what the step is lost to, advice, details, curves and changes above the run."""
-    lines = detail_lines(explanation, WIDTH)
+    """The page of `explain`: what the step is lost to and what would help above the run; details in tabs beside it."""
     shown = explanation.traced.shown
     drawn = curves_svg(curves(explanation.run, explanation.gains, explanation.at_once), explanation.seconds(1))
-    more = f"<div>{drawn}{what_if_table(explanation)}</div>"
-    reasons = traced_reasons(shown.slack.graph, lines)
-    return page_of([PageRun(RunAnalysis(shown.run), reasons, said=said_html(explanation), more=more)])
+    why = f"<pre>{html.escape(chr(10).join(detail_lines(explanation, WIDTH)))}</pre>"
+    return page_of([
+        PageRun(
+            RunAnalysis(shown.run), traced_reasons(shown.slack.graph), verdict=explanation.losses.verdict,
+            advice_html=advice_html(explanation),
+            panels=[("Critical path", why), ("What if", drawn + what_if_table(explanation))],
+        )
+    ])  # fmt: skip
 
 
-def said_html(explanation: Explanation) -> str:
-    """The short text of `explain` below its title, as a list of labels and texts."""
+def advice_html(explanation: Explanation) -> str:
+    """What to change: a slow part to mend, settings as cards, and what faster links would give."""
     lost, advice = explanation.losses, explanation.advice
-    rows = {label: "\n".join(map(html.escape, texts)) for label, texts in in_brief(lost).items()}
-    if advice is not None:
-        told = offered(lost, advice)
-        rows[told["label"]] = html.escape(told.get("none", "")) or "".join(map(_offer, told["lines"]))
-        rows |= {"Hardware": html.escape(told["hardware"])} if "hardware" in told else {}
-    return f'<dl class="said">{"".join(f"<dt>{label}</dt><dd>{text}</dd>" for label, text in rows.items())}</dl>'
-
-
-def _offer(line: Mapping[str, Any]) -> str:
-    """A line of advice: what changes, what that gives, and the flags, or else the keys that do it."""
-    keys = line["flags"] or ", ".join(f"{key}={value}" for key, value in line["changes"].items())
-    change, outcome, keys = map(html.escape, (line["change"], line["outcome"], keys))
-    return f'<div class="offer"><b>{change}</b> {outcome}<small>{keys}</small></div>'
-
-
-def comparison_page(comparison: Comparison) -> str | None:
-    """The page of `compare`, both runs on one time axis; None if one was read from a folder."""
-    if comparison.a.run is None or comparison.b.run is None:
-        return None
-    text = render_comparison(comparison).splitlines()
-    names = ("A: " + comparison.a.name, "B: " + comparison.b.name)
-    sides = [Traced(run).shown for run in (comparison.a.run, comparison.b.run)]
-    reasons = (traced_reasons(side.slack.graph, said) for side, said in zip(sides, (text, []), strict=True))
-    runs = (RunAnalysis(side.run) for side in sides)
-    return page_of([PageRun(*shown) for shown in zip(runs, reasons, names, strict=True)])
+    said = [(label, text) for label, texts in in_brief(lost).items() if label not in IN_ANSWER for text in texts]
+    paragraphs = "".join(f"<p><b>{label}:</b> {html.escape(text)}</p>" for label, text in said)
+    if advice is None:
+        return section("What to change", paragraphs)
+    told = offered(lost, advice)
+    offers = cards(cards_of(advice)) if advice.lines else f"<p>{html.escape(told['none'])}</p>"
+    hardware = f"<p>{html.escape(told['hardware'])}</p>" if "hardware" in told else ""
+    flags = f"flags of {advice.framework}" if advice.framework else "settings for the command line"
+    title = "What to change" if advice.fits else "What would make it fit"
+    return section(title, paragraphs + offers + hardware, f"{KEPT}; {flags}")
 
 
 def traced_reasons(graph: Graph, verdict: Sequence[str] = ()) -> Reasons:
@@ -130,7 +119,7 @@ def curves_svg(curves: Sequence[Curve], seconds: float) -> str:
         return 8 + (high - end) / (high - low) * (HEIGHT - BELOW - 8)
 
     pieces = [*_axes(x(last), [(y(end), format_seconds(end * seconds)) for end in (most, (most + least) / 2, least)])]
-    pieces += [f'<text x="{x(share):.0f}" y="{HEIGHT - 18}" text-anchor="middle">{share:.0%}</text>'
+    pieces += [f'<text x="{x(share):.0f}" y="{HEIGHT - 18}" text-anchor="middle">{share * 100:.0f} %</text>'
                for share in (0, 0.25, 0.5, 0.75) if share <= last]  # fmt: skip
     pieces.append(f'<text x="{x(last / 2):.0f}" y="{HEIGHT - 3}" text-anchor="middle">less time in the class</text>')
     places = _spread([y(curve.points[-1][1]) for curve in curves])
@@ -180,9 +169,10 @@ def what_if_table(explanation: Explanation) -> str:
     base = max(explanation.duration, 1) / steps / before
     cells = []
     for name, first, end, count, microbatches in sorted(unique, key=lambda row: row[2] / row[3] / row[4]):
-        order = "" if first is None else f"{first / max(explanation.duration, 1) - 1:+.1%}"
+        order = "" if first is None else format_change(first / max(explanation.duration, 1) - 1)
         step = format_seconds(end * 1e-12 / count)
-        gain = f"{end / count / microbatches / base - 1:+.1%}"
+        gain = format_change(end / count / microbatches / base - 1)
         cells.append(f"<tr><td>{html.escape(name)}<td>{order}<td>{step}<td>{gain}</tr>")
     head = "<tr><th>change<th>first order<th>step, simulated<th>per micro-batch</tr>"
-    return f"<details><summary>{len(cells)} changes, simulated</summary><table>{head}{''.join(cells)}</table></details>"
+    table = f"<table>{head}{''.join(cells)}</table>"
+    return f"<h2>{len(cells)} changes, simulated</h2>{wide(table)}"

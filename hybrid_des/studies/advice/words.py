@@ -53,7 +53,7 @@ def _sharding(before: Scenario, after: Scenario) -> Iterator[str]:
     if before.sharding != after.sharding and not alone:
         framework = framework_of(after)
         library = FSDP.get(after.sharding) if framework is not None and framework.name == MEGATRON else None
-        level = "no sharding" if after.sharding == "none" else after.sharding
+        level = "no sharding" if after.sharding == "none" else after.sharding.replace("zero", "ZeRO")
         yield level if library is None or after.parallel.pipeline > 1 else f"{level} ({library})"
 
 
@@ -64,7 +64,7 @@ def _schedule(before: Scenario, after: Scenario) -> Iterator[str]:
     if now.kind == VIRTUAL and (was.kind, was.chunks) != (now.kind, now.chunks):
         yield _virtual(was.kind, was.chunks, now.chunks)
     elif now.kind is not None and was.kind != now.kind and (before.parallel.pipeline > 1 or now.kind != "1f1b"):
-        yield title_of(now.kind)
+        yield f"{title_of(now.kind)} schedule"
     elif was.p2p != now.p2p and before.parallel.pipeline > 1:
         yield "asynchronous sends" if now.p2p == "async" else "blocking sends"
     if before.parallel.stages != after.parallel.stages:
@@ -77,7 +77,9 @@ def _virtual(was: str | None, before: int, after: int) -> str:
     """Chunks of interleaved 1F1B, which its frameworks call virtual stages, after another schedule."""
     if was == VIRTUAL:
         return f"{before} → {after} virtual stages"
-    return f"{after} virtual stages" if was in (None, "1f1b") else f"{title_of(VIRTUAL)}, {after} virtual stages"
+    return (
+        f"{after} virtual stages" if was in (None, "1f1b") else f"{title_of(VIRTUAL)} schedule, {after} virtual stages"
+    )
 
 
 def _network(before: Scenario, after: Scenario) -> Iterator[str]:

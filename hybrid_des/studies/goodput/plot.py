@@ -11,6 +11,7 @@ from hybrid_des.report.plots import style
 from hybrid_des.report.plots.style import LINES, plain
 from hybrid_des.studies.goodput.failures import faults_of
 from hybrid_des.studies.goodput.goodput import HERE, Goodput
+from hybrid_des.studies.goodput.page import goodput_page
 from hybrid_des.studies.goodput.report import LONG
 from hybrid_des.studies.pool import Pool
 from hybrid_des.units import to_seconds
@@ -108,7 +109,7 @@ def picture(weeks: Goodput, intervals: pd.DataFrame | None, spares: pd.DataFrame
 
 
 def write(weeks: Goodput, folder: str | Path, pool: Pool = HERE) -> Written:
-    """Write summary, replications, failures, history, the available curves, and the plot; all of them or none.
+    """Write summary, replications, failures, history, the available curves, the plot and the page; all of them or none.
 
     Raises:
         UsageError: the folder cannot be written.
@@ -118,5 +119,6 @@ def write(weeks: Goodput, folder: str | Path, pool: Pool = HERE) -> Written:
         "goodput.json": json.dumps(weeks.summary, indent=2, allow_nan=False) + "\n",
         "replications.csv": weeks.replications, "failures.csv": weeks.failures, "history.csv": weeks.history,
         "intervals.csv": intervals, "spares.csv": spares, "goodput": picture(weeks, intervals, spares),
+        "goodput.html": goodput_page(weeks, intervals, spares),
     }  # fmt: skip
     return write_files(folder, contents)

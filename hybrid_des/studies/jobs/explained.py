@@ -2,6 +2,7 @@
 
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +16,7 @@ from hybrid_des.analysis.tasks import AtOnce, grouped, in_turn
 from hybrid_des.engine.causes import Causes
 from hybrid_des.planning.program_table import Column
 from hybrid_des.report.content import alarm_of
-from hybrid_des.report.text import labelled
+from hybrid_des.report.text import folded, labelled
 from hybrid_des.scenario.jobs import Jobs, load_jobs
 from hybrid_des.scenario.loading import Source
 from hybrid_des.studies.jobs.neighbours import (
@@ -26,12 +27,25 @@ from hybrid_des.studies.jobs.neighbours import (
     together,
 )
 from hybrid_des.studies.jobs.variants import Build, SimulatedVariant, asked, proposed, steps_of, why_none
-from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_change, format_seconds, format_share
 
 SHOWN = 0.0005  # of the step; smaller parts have no figures
 
 
 MOST_BEHIND = 3
+
+
+MOST_LINES, MOST_JOBS, MOST_HELPING = 15, 9, 3  # of the short text
+
+
+CHANGES = "What helps"
+
+
+NOT_OTHERS = "no message of another job is on its critical path"
+LABEL = 15  # characters of a label
+
+
+WORDS = {"compute": "computing", "transfer": "on links", "queueing": "in queues", OTHER_JOBS: "messages of other jobs"}
 
 
 @dataclass(frozen=True)
@@ -47,6 +61,12 @@ class ExplainedJob:
     run: JobRun
     path: Mapping[str, int]
     idle: Mapping[str, int]
+
+    @property
+    def waits_for_others(self) -> float:
+        """The share of its critical path that is other jobs' doing."""
+        whole = sum(self.path.values())
+        return self.path.get(OTHER_JOBS, 0) / whole if whole else 0.0
 
     def to_mapping(self) -> dict[str, Any]:
         """Everything in seconds per step; idle time as means per rank."""
@@ -69,6 +89,7 @@ class ExplainedJobs:
     jobs: Sequence[ExplainedJob]
     tried: Sequence[SimulatedVariant] = ()
     not_tried: str = ""
+    asked: int = 0  # of those tried, the first ones, which were asked for
 
     def to_mapping(self) -> dict[str, Any]:
         """Everything as plain values, and the summary of the jobs."""
@@ -82,40 +103,91 @@ class ExplainedJobs:
         }  # fmt: skip
 
     def report(self, width: int = 100) -> str:
-        """A few lines per job, and one per change."""
+        """At most fifteen lines: who waits for whom, the jobs that wait the most first; what would help the most."""
+        ranked = sorted(self.jobs, key=lambda job: -job.waits_for_others)
+        longest = max(len(one.run.job.name) for one in ranked[:MOST_JOBS])
+        label = min(max(longest + 2, len(CHANGES) + 2), width // 3)
+        lines = [self.neighbours.jobs.name, *self._changes(width, label)]
+        told = [labelled([(one.run.job.name, [self._sentence(one)])], width, label) for one in ranked[:MOST_JOBS]]
+        while told and len(lines) + sum(map(len, told)) + 1 > MOST_LINES:
+            told.pop()
+        left_out = len(ranked) - len(told)
+        more = [f"and {left_out} more job{'s' if left_out > 1 else ''}; --details has all"] if left_out else []
+        return "\n".join([lines[0], *(line for one in told for line in one), *more, *lines[1:]])
+
+    def _sentence(self, explained_job: ExplainedJob) -> str:
+        """What a job waits for, and whose messages are before its own."""
+        step, alone = (explained_job.to_mapping()[key] for key in ("step_time_s", "alone_step_time_s"))
+        share, behind = explained_job.waits_for_others, self._behind(explained_job)
+        head = f"step {format_seconds(step)}, alone {format_seconds(alone)}"
+        if not share:
+            return f"{head}: {NOT_OTHERS}"
+        others = " and ".join(behind) or "others"
+        return f"{head}: {format_share(share)} of its critical path is waiting for messages of {others}"
+
+    def _behind(self, explained_job: ExplainedJob) -> list[str]:
+        """The jobs whose messages are before those of a job, those that it waits for the longest first."""
+        waits: Counter[str] = Counter()
+        for wait in self.neighbours.rows.waits:
+            if wait.job == explained_job.run.job.name:
+                waits[wait.behind] += wait.waited
+        return [name for name, _ in waits.most_common()]
+
+    def _changes(self, width: int, label: int) -> list[str]:
+        """The changes that were asked for, and those that help the most."""
+        base = steps_of(self.neighbours)
+        gpus = {one.run.job.name: len(one.run.job.gpus) for one in self.jobs}
+
+        def longer(change: SimulatedVariant) -> float:
+            known = {name: step for name, step in change.steps.items() if base[name]}
+            return sum(gpus[name] * (step / base[name] - 1) for name, step in known.items())
+
+        helping = sorted((one for one in self.tried[self.asked :] if longer(one) < 0), key=longer)
+        shown = [*self.tried[: self.asked], *helping[:MOST_HELPING]]
+        texts = [one.told(base) for one in shown] or ([f"not tried: {self.not_tried}"] if self.not_tried else ["none"])
+        return labelled([(CHANGES, texts)], width, label)
+
+    def details(self, width: int = 100) -> str:
+        """A few lines per job with its critical path and idle time, and one per change."""
         blocks = ["\n".join(self._of(one, width)) for one in self.jobs]
         base, why = steps_of(self.neighbours), [f"not tried: {self.not_tried}"] if self.not_tried else []
-        blocks.append("\n".join(labelled([("What if", [*(one.told(base) for one in self.tried), *why])], width)))
+        blocks.append("\n".join(labelled([("What if", [*(one.told(base) for one in self.tried), *why])], width, LABEL)))
         return "\n\n".join(blocks)
 
     def _of(self, explained_job: ExplainedJob, width: int) -> list[str]:
         facts = explained_job.to_mapping()
         step, alone = facts["step_time_s"], facts["alone_step_time_s"]
         others = facts["critical_path_s"][OTHER_JOBS]
-        title = f"{explained_job.run.job.name}: step {format_seconds(step)}, alone {format_seconds(alone)}"
-        verdict = f"{others / step:.1%} of the step waits for {OTHER_JOBS}" if step else ""
+        name = explained_job.run.job.name
+        more = f" ({format_change(step / alone - 1)})" if alone else ""
+        title = f"{name}: a training step takes {format_seconds(step)} beside the other jobs{more}, "
+        title += f"{format_seconds(alone)} alone"
+        verdict = (
+            f"{format_share(others / step)} of the critical path is waiting for messages of other jobs." if step else ""
+        )
         if not others:
-            verdict = "no message of another job is on its critical path"
+            verdict = "No message of another job is on its critical path."
         waits = [wait for wait in self.neighbours.rows.waits if wait.job == explained_job.run.job.name][:MOST_BEHIND]
         steps = explained_job.run.together.scenario.steps
         behind = ", ".join(
-            f"{wait.behind} on {wait.link} ({wait.messages / steps:.3g} messages per step, "
-            f"{format_seconds(wait.waited / wait.messages / PICOSECONDS_PER_SECOND)} each)"
+            f"{wait.behind} on link {wait.link} ({wait.messages / steps:.3g} messages per step, each for "
+            f"{format_seconds(wait.waited / wait.messages / PICOSECONDS_PER_SECOND)})"
             for wait in waits
         )
         blocks = [
-            ("Verdict", [verdict]),
-            ("Path", [_parts(facts["critical_path_s"], step)]),
-            ("Idle", [_parts(facts["idle_by_reason_s"], step) or "nothing"]),
-            *([("Behind", [behind])] if behind else []),
+            ("Main loss", [verdict]),
+            ("Critical path", [_parts(facts["critical_path_s"], step)]),
+            ("Idle time", [_parts(facts["idle_by_reason_s"], step) or "none"]),
+            *([("Waits for", [behind])] if behind else []),
         ]
         alarm = textwrap.wrap(alarm_of(explained_job.run.together), width, subsequent_indent="  ")
-        return [title, *alarm, *labelled(blocks, width)]
+        return [*folded(title, width), *alarm, *labelled(blocks, width, LABEL)]
 
 
 def _parts(seconds: Mapping[str, float], step: float) -> str:
     shown = {name: time for name, time in seconds.items() if step and time / step >= SHOWN}
-    return ", ".join(f"{name} {time / step:.1%}" for name, time in sorted(shown.items(), key=lambda entry: -entry[1]))
+    longest = sorted(shown.items(), key=lambda entry: -entry[1])
+    return ", ".join(f"{WORDS.get(name, name)} {format_share(time / step)}" for name, time in longest)
 
 
 def explain_jobs(
@@ -152,7 +224,8 @@ def explain_jobs(
     further = [*asked(given, changes, build), *(() if why else proposed(neighbours, groups))]
     of_jobs, tried = grouped([causes, further], at_once)
     jobs_explained = [ExplainedJob(one, *each) for one, each in zip(neighbours.runs, of_jobs, strict=True)]
-    return ExplainedJobs(neighbours, jobs_explained, [one for one in tried if one is not None], why)
+    known = [one for one in tried if one is not None]
+    return ExplainedJobs(neighbours, jobs_explained, known, why, len(changes))
 
 
 def _causes(job_run: JobRun, beside: Column) -> tuple[Mapping[str, int], Mapping[str, int]]:

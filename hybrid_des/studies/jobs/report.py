@@ -23,15 +23,6 @@ MOST_WAITS, MOST_LINKS = 8, 8  # lines in the report
 WIDTH = 100  # of an output without one
 
 
-MOST_DRAWN = 12  # links in the picture
-
-
-BINS = 400  # of the picture's time axis
-
-
-GREY = "#8A8A8A"
-
-
 def render(neighbours: Neighbours, width: int | None = None) -> str:
     """The report of the command line as text; without a width, tables are as wide as they are, lines `WIDTH`."""
     cluster, jobs = neighbours.jobs.cluster, neighbours.jobs
@@ -68,7 +59,7 @@ def _jobs(neighbours: Neighbours, width: int | None) -> str:
     for job_run in neighbours.runs:
         facts = neighbours.summary["jobs"][job_run.job.name]
         rows.append([
-            job_run.job.name, str(facts["gpus"]), _ranges(facts["nodes"]), format_seconds(facts["start_s"]),
+            job_run.job.name, str(facts["gpus"]), ranges(facts["nodes"]), format_seconds(facts["start_s"]),
             *([str(job_run.job.priority)] if urgent else []), str(facts["steps"]),
             format_seconds(facts["alone_step_time_s"]), format_seconds(facts["step_time_s"]),
             f"{job_run.slowdown:.3f}×", f"{facts['gpu_utilisation']:.1%}",
@@ -87,7 +78,7 @@ def _bills(neighbours: Neighbours, width: int | None) -> list[str]:
     return [text_table(["the bill, together", *columns], rows, width=width)]
 
 
-def _ranges(numbers: Sequence[int]) -> str:
+def ranges(numbers: Sequence[int]) -> str:
     """Ascending numbers in short, such as 0-3,8."""
     parts: list[list[int]] = []
     for number in numbers:
@@ -143,11 +134,25 @@ def _of_job(link: Mapping[str, Any], name: str) -> str:
     return "" if size is None else f"{link['busy_ratio'][name]:.1%} {format_bytes(size)}"
 
 
+def remedy_lines(remedies: Remedies | None) -> dict[str, str]:
+    """The best starts and priorities by what they are called, if any were tried."""
+    if remedies is None:
+        return {}
+    if remedies.skipped:
+        return {"What would help": f"not tried: {remedies.skipped}"}
+    orders = _order(remedies) if remedies.tried_orders.changes else "not known"
+    return {
+        "Best starts": f"{_start(remedies.starts)}{_missing(remedies.tried_starts)}",
+        "Best priorities": f"{orders}{_missing(remedies.tried_orders)}",
+    }
+
+
 def _remedies(remedies: Remedies | None) -> list[str]:
     if remedies is None:
         return []
     if remedies.skipped:
         return [f"other starts and priorities: not tried; {remedies.skipped}"]
+    starts, priorities = remedy_lines(remedies).values()
     before = f"mean slowdown {remedies.slowdown:.3f}×"
     shifts, orders = remedies.tried_starts, remedies.tried_orders
     tried, every = shifts.changes + orders.changes, shifts.of + orders.of
@@ -156,8 +161,8 @@ def _remedies(remedies: Remedies | None) -> list[str]:
     )
     return [
         f"what would help ({count} as it is: {before} by GPUs)",
-        f"  best starts      {_start(remedies.starts)}{_missing(shifts)}",
-        f"  best priorities  {_order(remedies) if orders.changes else 'not known'}{_missing(orders)}",
+        f"  best starts      {starts}",
+        f"  best priorities  {priorities}",
     ]
 
 

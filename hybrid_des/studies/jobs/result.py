@@ -6,30 +6,25 @@ It writes a folder per job as usual, and tables, pictures and a page of the fabr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.tasks import AtOnce
 from hybrid_des.report.files import registration as formats
 from hybrid_des.report.files.staging import Written, write_files
-from hybrid_des.report.page.document import PageRun, page_of
-from hybrid_des.report.plots.curves import natural
-from hybrid_des.report.plots.style import LINES, legend_of_colours, new_figure, plain, scale_of, verbatim
 from hybrid_des.report.terminal import as_html
 from hybrid_des.scenario.jobs import Jobs, load_jobs
 from hybrid_des.scenario.loading import Source
 from hybrid_des.scenario.overrides import Overrides
-from hybrid_des.studies.jobs.fabric_rows import OTHERS
-from hybrid_des.studies.jobs.neighbours import JobRun, Neighbours, Remedies, neighbours_of
+from hybrid_des.studies.jobs.fabric_use import draw_fabric_use
+from hybrid_des.studies.jobs.neighbours import Neighbours, Remedies, neighbours_of
+from hybrid_des.studies.jobs.page import fabric_page
 from hybrid_des.studies.jobs.remedies import Allowance, remedies_of
-from hybrid_des.studies.jobs.report import BINS, GREY, MOST_DRAWN, render
-from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.studies.jobs.report import render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,86 +46,11 @@ def write(neighbours: Neighbours, folder: str | Path) -> dict[Path, Written]:
         "report.txt": render(neighbours) + "\n",
         "waits.csv": neighbours.waits,
         "links.csv": neighbours.links,
-        "fabric.html": page(neighbours),
+        "fabric.html": fabric_page(neighbours),
         "fabric": draw_fabric_use(neighbours),
     }
     written[folder] = write_files(folder, contents)
     return written
-
-
-def page(neighbours: Neighbours) -> str:
-    """A page of all jobs on one time axis, with who waits for whom and the use of links by job."""
-    shown = [PageRun(RunAnalysis(_at_its_start(one)), name=one.job.name) for one in neighbours.runs]
-    return page_of(shown, title=neighbours.jobs.name, lead=render(neighbours))
-
-
-def _at_its_start(job_run: JobRun) -> Any:
-    """The run of a job at times of the fabric."""
-    if not job_run.job.start:
-        return job_run.together
-    timeline, by = job_run.together.timeline, job_run.job.start
-    moved: dict[str, Any] = {}
-    for name in ("ops", "messages", "steps", "reductions", "memory", "gathers", "waits", "exchanges"):
-        table = getattr(timeline, name)
-        if table is not None:
-            moved[name] = {key: column + by if key in _TIMES else column for key, column in table.items()}
-    return replace(job_run.together, timeline=replace(timeline, **moved))
-
-
-_TIMES = frozenset({"asked", "start", "end", "begin", "sent", "reduced", "free", "time"})
-
-
-def draw_fabric_use(neighbours: Neighbours) -> Figure:
-    """The use of the busiest shared links over time, by job: a lane per link, a colour per owner."""
-    lanes = _drawn(neighbours)
-    figure = new_figure((10.0, 1.2 + 0.55 * max(len(lanes), 1)))
-    ax = figure.subplots()
-    scale, unit = scale_of(neighbours.rows.end / PICOSECONDS_PER_SECOND)
-    colours = {one.name: colour for one, colour in zip(neighbours.rows.owners, _colours(neighbours), strict=True)}
-    edges = np.linspace(0, max(neighbours.rows.end, 1), BINS + 1)
-    for lane, link in enumerate(reversed(lanes)):
-        base = np.zeros(BINS)
-        for name, share in _shares(neighbours, link, edges):
-            top = np.minimum(base + share, 1.0)
-            low, high = (np.append(one, one[-1]) * 0.85 + lane for one in (base, top))
-            ax.fill_between(edges / PICOSECONDS_PER_SECOND / scale, low, high, step="post", color=colours[name], lw=0)
-            base = top
-    ax.set_yticks([lane + 0.42 for lane in range(len(lanes))], [verbatim(link) for link in reversed(lanes)])
-    ax.set_ylim(0, max(len(lanes), 1))
-    ax.set_xlabel(f"time ({unit})")
-    legend_of_colours(ax, colours)
-    plain(ax)
-    return figure
-
-
-def _colours(neighbours: Neighbours) -> Iterator[str]:
-    for number, owner in enumerate(neighbours.rows.owners):
-        yield GREY if owner.name == OTHERS else LINES[number % len(LINES)]
-
-
-def _drawn(neighbours: Neighbours) -> list[str]:
-    """The busiest links, those that several jobs use first, in natural order."""
-    summary, shared = neighbours.summary["links"], set(neighbours.summary["shared_links"])
-
-    def busy(link: str) -> tuple[bool, float]:
-        return link not in shared, -sum(summary[link]["busy_ratio"].values())
-
-    return sorted(sorted(summary, key=busy)[:MOST_DRAWN], key=natural)
-
-
-def _shares(neighbours: Neighbours, link: str, edges: Any) -> Iterator[tuple[str, Any]]:
-    """For each owner, the share of each bin for which its messages occupy a link."""
-    width = edges[1] - edges[0]
-    for name, start, end, alone in neighbours.rows.on(link):
-        used = np.zeros(len(edges))
-        rate = alone / np.maximum(end - start, 1)  # of the link's bandwidth, while a message is on it
-        for times, sign in ((start, 1.0), (end, -1.0)):  # the integral of the rate is piecewise linear
-            at = np.sort(times)
-            weight = np.append(0.0, np.cumsum(rate[np.argsort(times)]))
-            moment = np.append(0.0, np.cumsum(rate[np.argsort(times)] * at))
-            number = np.searchsorted(at, edges, side="right")
-            used += sign * (weight[number] * edges - moment[number])
-        yield name, np.clip(np.diff(used) / width, 0, 1)
 
 
 class JobsResult(Neighbours):

@@ -21,7 +21,7 @@ from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.jobs import JobKeys, Jobs
 from hybrid_des.studies.jobs.fabric_rows import OTHERS
 from hybrid_des.studies.jobs.neighbours import Grouping, Neighbours, alone_runs, together
-from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_change, format_seconds
 
 Build = Callable[[Sequence[str]], Jobs]  # overrides → jobs
 
@@ -56,7 +56,7 @@ class SimulatedVariant:
         for name, before in base.items():
             if name in self.steps:
                 after = self.steps[name]
-                parts.append(f"{name} {format_seconds(after)} ({(after / before - 1 if before else 0):+.1%})")
+                parts.append(f"{name} {format_seconds(after)} ({format_change(after / before - 1 if before else 0)})")
         return f"{self.change}: {', '.join(parts)}"
 
 

@@ -18,6 +18,7 @@ from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.simulation.watch import BudgetSpentError
 from hybrid_des.studies.plan_search.branch import SIMULATED, BranchAndBound, Candidate, Standing
 from hybrid_des.studies.plan_search.outcome import SearchResult
+from hybrid_des.studies.plan_search.page import search_page
 from hybrid_des.studies.plan_search.plot import draw
 from hybrid_des.studies.plan_search.scenario_files import scenario_file
 from hybrid_des.studies.plan_search.search_log import NOT_KEPT, Kept, search_log
@@ -29,7 +30,7 @@ from hybrid_des.studies.sweep.axes import Case
 
 
 def write(result: SearchResult, folder: str | Path) -> Written:
-    """Write `search.csv`, the table of all plans; `search.png` and `.svg`; and `best.yaml`, if there is a best one.
+    """Write `search.csv`, the table of all plans; if there is a best one `best.yaml`, `search.html`, `.png` and `.svg`.
 
     Where money is the objective, `frontier.csv` has the plans that none undercuts in both money and days.
 
@@ -43,11 +44,15 @@ def write(result: SearchResult, folder: str | Path) -> Written:
             figure = style.new_figure((8, 5))
             draw(result, figure.subplots())
             style.save(figure, staging, "search")
+            (staging / "search.html").write_text(search_page(result), encoding="utf-8")
             if result.settings.objective.days is not None:
                 write_csv(result.frontier_table(), staging / "frontier.csv")
             (staging / "best.yaml").write_text(scenario_file(result, result.best), encoding="utf-8")
 
-    return write_whole(folder, fill, replaces=["search.csv", "frontier.csv", "search.png", "search.svg", "best.yaml"])
+    return write_whole(folder, fill, replaces=FILES)
+
+
+FILES = ("search.csv", "frontier.csv", "search.html", "search.png", "search.svg", "best.yaml")
 
 
 WALKED = 0.8  # of a time limit at most, for the walk: what is left after it seldom proves more

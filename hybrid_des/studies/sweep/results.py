@@ -1,4 +1,4 @@
-"""Results of a sweep: a table, a picture, files, and lines for the terminal.
+"""Results of a sweep: a table, a picture, and lines for the terminal.
 
 Which case is best (`Ranking`): by one column, per sample where cases differ in the samples of a step.
 
@@ -12,14 +12,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hybrid_des.analysis.difference import LEAST, difference
-from hybrid_des.analysis.safe_csv import write_csv
 from hybrid_des.errors import LONGEST_SHOWN, one_line
 from hybrid_des.report.billed import bill_columns
-from hybrid_des.report.files.staging import Written, write_whole
 from hybrid_des.report.plots.style import title, verbatim
 from hybrid_des.report.text_tables import text_table
 from hybrid_des.scenario.loading import Source, scenario_of
@@ -27,7 +24,7 @@ from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.studies.sweep.axes import Plot, Sweep, load_sweep
 from hybrid_des.studies.sweep.rows import Row, columns, table
 from hybrid_des.studies.sweep.runner import Execution, sweep_rows, with_case
-from hybrid_des.units import Dimension, format_seconds, parse_quantity
+from hybrid_des.units import Dimension, format_seconds, format_share, parse_quantity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,7 +132,8 @@ def ties_text(ranked: Sequence[Row], ranking: Ranking, sweep: Sweep) -> str:
     if not tied:
         return ""
     count = "1 other case" if len(tied) == 1 else f"{len(tied)} other cases"
-    return f"a tie with {count}, up to {max(tied):.1%} apart: less than 4 of 5 such differences were off"
+    apart = f"up to {format_share(max(tied))} apart, within the 80 % prediction interval"
+    return f"not certain that it is faster than {count}: {apart}"
 
 
 SHOWN: Mapping[str, Callable[[Row], str]] = {
@@ -212,24 +210,6 @@ def run_sweep(
     return table(sweep_rows(cases, **how))
 
 
-def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
-    """Write `sweep.csv` and, if the sweep has a plot, `sweep.png`.
-
-    Raises:
-        UsageError: the folder cannot be written, or a plotted column does not exist.
-    """
-    from hybrid_des.report.plots.style import new_figure
-
-    def fill(staging: Path) -> None:
-        write_csv(table(rows), staging / "sweep.csv")
-        if sweep.picture is not None and any("error" not in row for row in rows):
-            figure = new_figure((8, 5))
-            draw(rows, sweep.picture, figure.subplots())
-            figure.savefig(staging / "sweep.png", dpi=120, metadata={"Software": None})
-
-    return write_whole(folder, fill)
-
-
 def render(rows: Sequence[Row], sweep: Sweep, width: int | None = None) -> str:
     """The table for the terminal: one line per case with its values and main figures, or its error.
 
@@ -256,9 +236,9 @@ def render(rows: Sequence[Row], sweep: Sweep, width: int | None = None) -> str:
         figures = (
             [f"failed: {one_line(row['error'])}"] if failed else [*(show(row) for show in shown.values()), *billed]
         )
-        lines.append([*(_shown(row, path) for path in paths), *figures])
+        lines.append([*(value_shown(row, path) for path in paths), *figures])
     listed = text_table([*paths, *shown, *bills], lines, width=width)
-    return "\n".join([listed, "", *_best(ranked, ranking, sweep), _counts(rows)])
+    return "\n".join([listed, "", *best_lines(ranked, ranking, sweep), counts(rows)])
 
 
 def _of_jobs(rows: Sequence[Row], paths: Sequence[str], width: int | None) -> str:
@@ -271,31 +251,36 @@ def _of_jobs(rows: Sequence[Row], paths: Sequence[str], width: int | None) -> st
         if "error" not in row:
             each = (row["jobs"][name] for name in names)
             figures += [f"{format_seconds(job['step_time_s'])} ({job['slowdown']:.3f}×)" for job in each]
-        lines.append([*(_shown(row, path) for path in paths), *figures])
+        lines.append([*(value_shown(row, path) for path in paths), *figures])
     heads = [*map(one_line, paths), "mean slowdown", *names]
-    best = min(good, key=lambda row: float(row["slowdown"]))
-    chosen = ", ".join(f"{one_line(path)} {_shown(best, path)}" for path in paths)
     table = text_table(heads, [[*line, *[""] * (len(heads) - len(line))] for line in lines], width=width)
-    return f"{table}\n\nleast mean slowdown: {chosen}\n{_counts(rows)}"
+    return f"{table}\n\n{least_slowdown(rows, paths)}\n{counts(rows)}"
 
 
-def _shown(row: Row, path: str) -> str:
-    return one_line(_text(row.get(path, "")), LONGEST_SHOWN)
+def least_slowdown(rows: Sequence[Row], paths: Sequence[str]) -> str:
+    """Of cases with several jobs, the one in which these slow each other down the least."""
+    best = min((row for row in rows if "error" not in row), key=lambda row: float(row["slowdown"]))
+    return f"least mean slowdown: {', '.join(f'{one_line(path)} {value_shown(best, path)}' for path in paths)}"
 
 
-def _text(value: Any) -> str:
+def value_shown(row: Row, path: str) -> str:
+    """The value of a case, in one line."""
+    return one_line(value_text(row.get(path, "")), LONGEST_SHOWN)
+
+
+def value_text(value: Any) -> str:
     """A swept value for people; `default` where the case leaves the key out."""
     return "default" if value is None else str(value)
 
 
-def _best(rows: Sequence[Row], ranking: Ranking, sweep: Sweep) -> list[str]:
+def best_lines(rows: Sequence[Row], ranking: Ranking, sweep: Sweep) -> list[str]:
     """The best case that fits, by its values, and how many others are as good as far as can be told; best first."""
     row = rows[0]
     if "error" in row:
         return []
     if row.get("out_of_memory"):
         return ["no case fits"]
-    y, values = ranking.y, ", ".join(f"{one_line(path)} {_shown(row, path)}" for path in sweep.labels)
+    y, values = ranking.y, ", ".join(f"{one_line(path)} {value_shown(row, path)}" for path in sweep.labels)
     value = number(y, columns(row)[y])
     times = y.endswith("_s") and not larger_is_better(y)
     figure = format_seconds(value) if times else f"{value:.1%}" if y.endswith("_ratio") else f"{value:.4g}"
@@ -305,7 +290,7 @@ def _best(rows: Sequence[Row], ranking: Ranking, sweep: Sweep) -> list[str]:
     return [best, *([ties] if y == STEP and (ties := ties_text(rows, ranking, sweep)) else [])]
 
 
-def _counts(rows: Sequence[Row]) -> str:
+def counts(rows: Sequence[Row]) -> str:
     """The numbers of all cases, of those that do not fit, and of failed ones."""
     failed = sum("error" in row for row in rows)
     misfits = sum(bool(row.get("out_of_memory")) for row in rows)
@@ -344,13 +329,13 @@ def draw(
     flat = [columns(row) for row in records if "error" not in row]
     for row in flat[:1]:
         picture.check(row)
-    shown = [row for row in flat if all(_quantity(row[k]) == _quantity(v) for k, v in picture.where.items())]
+    shown = [row for row in flat if all(quantity(row[k]) == quantity(v) for k, v in picture.where.items())]
     places = _places([row[picture.x] for row in shown])
     frame = pd.DataFrame(
         {
             "x": [places[_key(row[picture.x])] for row in shown],
             "y": [number(picture.y, row[picture.y]) for row in shown],
-            "hue": [", ".join(_text(row[name]) for name in picture.hue) for row in shown],
+            "hue": [", ".join(value_text(row[name]) for name in picture.hue) for row in shown],
             "fits": [not row.get("out_of_memory") for row in shown],
         }
     )
@@ -362,7 +347,7 @@ def draw(
     if picture.hue and drawn is not None:
         drawn.set_title(", ".join(map(label, picture.hue)))
         drawn.set_alignment("left")
-    facts = [f",  {verbatim(f'{label(name)} {_text(value)}')}" for name, value in picture.where.items()]
+    facts = [f",  {verbatim(f'{label(name)} {value_text(value)}')}" for name, value in picture.where.items()]
     title(ax, flat[0]["name"] if flat else "", "".join(facts) if flat else "".join(facts)[3:], points(1))
     return Look(labels=labels).dress(ax)
 
@@ -399,7 +384,9 @@ def _set_axes(ax: Axes, picture: Plot, places: dict[Any, float], cells: dict[Any
     if doubling:
         ax.set_xscale("log", base=2)
     if len(at) <= MOST_TICKS:
-        named = {places[key]: f"{cell:g}" if isinstance(cell, float) else _text(cell) for key, cell in cells.items()}
+        named = {
+            places[key]: f"{cell:g}" if isinstance(cell, float) else value_text(cell) for key, cell in cells.items()
+        }
         texts = [verbatim(named[place]) if place in _apart(at) or doubling else "" for place in at]
         crowded = sum(map(len, texts)) > LETTERS_ACROSS
         ax.set_xticks(at, texts)
@@ -425,7 +412,7 @@ def _apart(at: Sequence[float]) -> list[float]:
 
 def _places(cells: Sequence[Any]) -> dict[Any, float]:
     """Position of each value: its quantity, or its order of appearance if any is not a quantity."""
-    values = {_key(cell): _quantity(cell) for cell in cells}
+    values = {_key(cell): quantity(cell) for cell in cells}
     if all(isinstance(value, float) for value in values.values()):
         return values
     return {key: float(place) for place, key in enumerate(values)}
@@ -435,7 +422,7 @@ def _key(cell: Any) -> Any:
     return str(cell) if isinstance(cell, list) else cell
 
 
-def _quantity(cell: Any) -> Any:
+def quantity(cell: Any) -> Any:
     """A number, quantity or multiple of p as a float; anything else unchanged."""
     if isinstance(cell, int | float | Fraction) and not isinstance(cell, bool):
         return float(cell)

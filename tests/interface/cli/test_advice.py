@@ -62,7 +62,7 @@ def test_uneven_ranks_are_met_with_settings_alone(explained, ran):
         out, _ = ran(first, "--set", one["change"], "--json")
         assert json.loads(out)["step_time_s"] == one["step_time_s"]
     given = explained(ORACLES / "e8.yaml")
-    assert "held up by rank 2, which computes " in given["verdict"]
+    assert "Rank 2 computes for " in given["verdict"]
     assert all("=" in one["change"] for one in given["proposals"])
     assert given["next"].partition("=")[0] in given["advice"]["lines"][0]["settings"]
 
@@ -76,12 +76,12 @@ def test_every_entry_of_slow_has_its_line_and_cost(explained, ran):
     more = ("--set", f"slow=[{', '.join(entries)}]")
     out, _ = ran("explain", first, *more, "--details")
     said = " ".join(out.split())  # lines are folded to the width of the terminal
-    assert "Slow pipeline rank 7 computes 1.44× the mean: at the mean" in said
+    assert "Slow parts pipeline rank 7 computes for 1.44× as long as the average rank: with average work" in said
     facts = explained(first, *more)
     groups = {row["name"]: row["cost_s"] for row in facts["stragglers"]["at_the_mean"]}
     assert groups["nic node0/nic6"] > groups["link node0/gpu1/nvlink-out"] > groups["nic node0/nic3"] == 0
     for name in costs:
-        _, _, cost = said.partition(f" {name} is slow and costs ")
+        _, _, cost = said.partition(f" {name.replace('nic ', 'NIC ')} is slow and costs ")
         share = f"{groups[name] / facts['step_time_s'] * 100:.3g} % of the step"
         assert (
             cost.startswith("nothing ") if not groups[name] else share in cost or "less than 0.01 % of the step" in cost
@@ -90,7 +90,7 @@ def test_every_entry_of_slow_has_its_line_and_cost(explained, ran):
 
 def test_a_slow_nic_is_named_and_no_links_are_bought(explained):
     found, usual = explained(GPUS, *FEW, "--set", "slow=[{nic: node1/nic3, factor: 0.05}]"), explained(GPUS, *FEW)
-    assert "The step is held up by nic node1/nic3, which costs 43 % of it." in found["verdict"]
+    assert "NIC node1/nic3 is slow, which costs 43 % of the step." in found["verdict"]
     assert found["stragglers"]["at_the_mean"][0]["name"] == "nic node1/nic3"
     assert found["stragglers"]["at_the_mean"][0]["usual_step_time_s"] == usual["step_time_s"]
     assert found["next"].startswith("nic node1/nic3 as quick as the others (-42.7 %); then schedule.kind=")
@@ -109,7 +109,7 @@ def test_mending_a_node_saves_what_a_usual_one_does(explained):
 def test_what_is_slow_for_a_while_is_to_blame(explained):
     slow = "slow=[{node: 1, factor: 0.2, from: 100 ms, until: 900 ms}]"
     found, usual = explained(GPUS, *FEW, "--set", slow), explained(GPUS, *FEW)
-    assert "node 1" in found["verdict"]
+    assert "Node 1" in found["verdict"]
     assert found["stragglers"]["at_the_mean"][0]["usual_step_time_s"] == usual["step_time_s"]
     work = sum(row["compute_over_mean"] for row in found["stragglers"]["at_the_mean"] if "rank" in row["name"])
     assert work == pytest.approx(8)  # the mean over pipeline ranks of their time over the mean
@@ -129,7 +129,7 @@ def test_what_needs_too_much_memory_is_not_proposed(explained):
 
 def test_where_only_ops_cost_they_can_be_larger(explained):
     found = explained(SCENARIOS / "vit-l_8.yaml")
-    assert found["verdict"] == "computing is 100 %"
+    assert found["verdict"] == "100 % of the step is computing."
     assert found["next"].startswith("schedule.microbatch_size=256 (-2.1 %, ")
 
 

@@ -78,10 +78,10 @@ def test_all_files_are_written_and_no_earlier_ones_left(run, write, tmp_path):
     folder = tmp_path / "out"
     short = "--set", "faults.horizon=5 d", "--set", "faults.replications=2"
     code, _, err = run("goodput", write(STEP + FAULTS), *short, "--out", folder)
-    assert (code, err) == (0, [f"wrote 8 files to {folder}"])
+    assert (code, err) == (0, [f"wrote 9 files to {folder}"])
     names = {path.name for path in folder.iterdir()}
     assert names == {
-        "goodput.json", "goodput.png", "goodput.svg", "replications.csv", "failures.csv", "history.csv",
+        "goodput.html", "goodput.json", "goodput.png", "goodput.svg", "replications.csv", "failures.csv", "history.csv",
         "intervals.csv", "spares.csv",
     }  # fmt: skip
     facts = json.loads((folder / "goodput.json").read_text())
@@ -91,7 +91,7 @@ def test_all_files_are_written_and_no_earlier_ones_left(run, write, tmp_path):
     assert (history.start_s.min() == 0).all()
     few = "faults: {horizon: 2 d, replications: 1, classes: [{what: job, mtbf: 20 h}]}\n"
     code, _, err = run("goodput", write(STEP + few), "--out", folder)
-    assert (code, err) == (0, [f"wrote 6 files to {folder}"])
+    assert (code, err) == (0, [f"wrote 7 files to {folder}"])
     assert not (folder / "spares.csv").exists()
     assert not (folder / "intervals.csv").exists()
 

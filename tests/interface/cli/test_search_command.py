@@ -52,6 +52,13 @@ def test_an_order_of_ranks_is_printed_in_words(ran, file):
     assert "tensor-data-pipeline" in out and "['tensor'" not in out
 
 
+def test_lists_of_a_plan_are_lists_in_json(printed, file):
+    axes = "search.axes=[{parallel.order: [[tensor, data, pipeline], [tensor, pipeline, data]]}]"
+    plans = printed("search", file, "--set", axes, "--jobs", 1)["best"]
+    orders = [plan["values"]["parallel.order"] for plan in plans]
+    assert orders and all(sorted(order) == ["data", "pipeline", "tensor"] for order in orders)
+
+
 def test_what_is_written_is_the_best_plan(ran, file, tmp_path):
     target, order = tmp_path / "best.yaml", tmp_path / "order.csv"
     words = ("--write", target, "--order", order, "--out", tmp_path / "out", "--verify")
@@ -63,7 +70,7 @@ def test_what_is_written_is_the_best_plan(ran, file, tmp_path):
     assert read_order(order.read_text(), "order").pipeline == scenario.parallel.pipeline
     assert any(line.startswith("verified: all ") for line in err)
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {"best.yaml", "search.csv", "search.png", "search.svg", "best"}
+    assert names == {"best.yaml", "search.csv", "search.html", "search.png", "search.svg", "best"}
     summary = json.loads((tmp_path / "out/best/summary.json").read_text())
     assert summary["step_time_s"] == best["step_time_s"]
     out, _ = ran(target, "--json")

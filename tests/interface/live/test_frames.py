@@ -233,7 +233,11 @@ def test_advice_follows_reasons_and_possible_values(state):
 
 def test_where_no_setting_helps_a_page_says_so(state):
     advice = asked(state, want="why", **{"parallel.pipeline": "1", "parallel.data": "1"})["advice"]
-    assert advice == {"label": "Change", "lines": [], "none": "no setting that was tried makes the step 2 % shorter"}
+    assert advice == {
+        "label": "Change",
+        "lines": [],
+        "none": "None of the settings that were tried makes the step 2 % shorter.",
+    }
 
 
 def test_a_page_does_not_explain_what_takes_minutes():

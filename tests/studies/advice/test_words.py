@@ -23,7 +23,7 @@ def scenario(schedule, experts=None):
     [
         ({"kind": "1f1b"}, "4 virtual stages"),
         ({"kind": "interleaved-1f1b", "chunks": 2}, "2 → 4 virtual stages"),
-        ({"kind": "dualpipe-v", "chunks": 2}, "interleaved 1F1B, 4 virtual stages"),
+        ({"kind": "dualpipe-v", "chunks": 2}, "interleaved 1F1B schedule, 4 virtual stages"),
     ],
     ids=lambda value: value if isinstance(value, str) else value["kind"],
 )

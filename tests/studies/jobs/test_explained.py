@@ -88,7 +88,7 @@ def test_a_job_apart_waits_for_nobody():
     values["jobs"]["gpt"]["ranks"], values["jobs"]["bert"]["ranks"] = [0, 1, 2, 3], [8, 9, 10, 11]
     found = explain_jobs(load_jobs(values))
     assert [one.path[OTHERS] for one in found.jobs] == [0, 0]
-    assert "no message of another job is on its critical path" in found.report()
+    assert "No message of another job is on its critical path" in found.report()
     assert not found.tried and found.not_tried == "the jobs do not slow each other down"
 
 
@@ -109,7 +109,13 @@ def test_the_command_explains_each_job(tmp_path, capsys):
     file.write_text(json.dumps(jobs("fifo")))
     assert main(["explain", str(file)]) == 0
     said = capsys.readouterr().out
-    assert "of the step waits for another job's message" in said and "Behind    bert on node" in said
+    assert "of its critical path is waiting for messages of bert" in said and "What helps" in said
+    assert main(["explain", str(file), "--details"]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "% of the critical path is waiting for messages of other jobs." in said
+        and "Waits for      bert on link node" in said
+    )
     assert main(["explain", str(file), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["jobs"]["gpt"]["critical_path_s"][OTHERS] > 0

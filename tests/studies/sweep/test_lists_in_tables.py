@@ -6,7 +6,8 @@ import json
 from support.scenarios import values
 
 from hybrid_des.studies.sweep.axes import load_sweep
-from hybrid_des.studies.sweep.results import run_sweep, write
+from hybrid_des.studies.sweep.files import write
+from hybrid_des.studies.sweep.results import run_sweep
 from hybrid_des.studies.sweep.runner import sweep_rows
 
 SWEEP = {**values("1f1b", 2, 4), "name": "lists", "sweep": [{"schedule.microbatches": [2, 4]}]}

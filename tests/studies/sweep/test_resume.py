@@ -63,7 +63,7 @@ def test_a_resumed_sweep_gives_the_table_of_a_whole_one(run, ran, write, tmp_pat
     assert len(begun) == 9 - (at - 1)
     assert len(said.splitlines()) > 9
     pd.testing.assert_frame_equal(rows_in(out), rows_in(whole))
-    assert sorted(path.name for path in out.iterdir()) == ["sweep.csv", "sweep.png"]
+    assert sorted(path.name for path in out.iterdir()) == ["sweep.csv", "sweep.html", "sweep.png"]
 
 
 def test_a_sweep_that_is_stopped_twice_keeps_all_rows(run, ran, write, tmp_path, stop):

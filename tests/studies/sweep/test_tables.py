@@ -10,8 +10,8 @@ from support.tables import from_table
 
 from hybrid_des.errors import UsageError
 from hybrid_des.studies.sweep.axes import Plot, load_sweep
+from hybrid_des.studies.sweep.files import write as write_sweep
 from hybrid_des.studies.sweep.results import Ranking, draw, number, render
-from hybrid_des.studies.sweep.results import write as write_sweep
 from hybrid_des.studies.sweep.rows import table
 from hybrid_des.studies.sweep.runner import sweep_rows
 
@@ -19,7 +19,7 @@ from hybrid_des.studies.sweep.runner import sweep_rows
 def test_out_holds_a_table_and_a_picture(run, write, tmp_path):
     for folder in ("first", "second"):
         assert run(write(BASE + AXES), "--out", tmp_path / folder, "--quiet") == (0, "", [])
-        assert sorted(path.name for path in (tmp_path / folder).iterdir()) == ["sweep.csv", "sweep.png"]
+        assert sorted(path.name for path in (tmp_path / folder).iterdir()) == ["sweep.csv", "sweep.html", "sweep.png"]
     first, second = ((tmp_path / name / "sweep.csv").read_text() for name in ("first", "second"))
     rows = list(csv.DictReader(first.splitlines()))
     assert without_wall(rows) == without_wall(csv.DictReader(second.splitlines()))
@@ -36,7 +36,7 @@ def test_write_needs_no_picture(write, tmp_path):
     plain = load_sweep(write(BASE + AXES), ["plot=none"])
     rows = sweep_rows(plain)
     written = write_sweep(rows, plain, tmp_path / "o")
-    assert [path.name for path in written.paths] == ["sweep.csv"]
+    assert [path.name for path in written.paths] == ["sweep.csv", "sweep.html"]
     assert len(table(rows)) == 6
 
 

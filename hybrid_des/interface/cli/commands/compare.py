@@ -1,9 +1,9 @@
 """Compare two runs: what changed, and what each change did to the step.
 
 A and B are scenarios, or folders written with --out; with --with, B may be A with other values. Ops and messages are
-matched by identity. Between two scenarios, each section that differs is taken alone, as --set takes it, and simulated;
-where only times differ, each rank's durations, each kind of link and the latencies are. With --max-regression the exit
-code is 1 if B's step is longer than A's by more than that.
+matched by identity, or, where ranks have other ops, compared by what they do. Between two scenarios, each section that
+differs is taken alone, as --set takes it, and simulated; where only times differ, each rank's durations, each kind of
+link and the latencies are. With --max-regression the exit code is 1 if B's step is longer than A's by more than that.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from hybrid_des.interface.cli.deadline import within
 from hybrid_des.interface.cli.output import output_width, say, show_result, status_line, terminal_width
 from hybrid_des.report.compared import draw_comparison, render_comparison
 from hybrid_des.report.files.staging import write_files
-from hybrid_des.report.page.traced_pages import comparison_page
+from hybrid_des.report.page.compared_page import comparison_page
 from hybrid_des.report.text_tables import text_table
 from hybrid_des.scenario.jobs import has_jobs, load_jobs
 from hybrid_des.scenario.loading import read_scenario, scenario_of
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-regression", type=_share, metavar="PERCENT", help="exit with 1 if the step grows by more, such as 5%%"
     )
     add_quiet_json(parser)
-    add_common(parser, out="write comparison.png, .svg and, of two scenarios, the page comparison.html to this folder")
+    add_common(parser, out="write the page comparison.html, and comparison.png and .svg, to this folder")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -94,6 +94,8 @@ def _sides(args: argparse.Namespace) -> tuple[Side, Side]:
     """A and B, or A and A with the values of --with."""
     if args.b is None and not args.changes:
         raise UsageError("compare: expected B, or --with and values of A to change, such as schedule.kind=zb-h1")
+    if not args.changes and Path(args.a).resolve() == Path(args.b).resolve():
+        raise UsageError(f"compare: A and B are both {args.a}; expected another B, or --with and values to change")
     if args.changes and Path(args.b or args.a).is_dir():
         raise UsageError(f"{args.b or args.a}: a folder of results; --with changes the values of a scenario")
     a, b = _side(args.a, args.set), _side(args.b or args.a, [*args.set, *args.changes])

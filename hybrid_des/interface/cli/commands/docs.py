@@ -1,7 +1,8 @@
-"""Show the documentation of this version: a page, a section, what it says of a key, or the JSON Schema.
+"""Show the documentation of this version: a page, a section, what it says of a key or word, or the JSON Schema.
 
 `hybrid-des docs gradients` prints the section on `gradients`, `hybrid-des docs gradients.bucket` what the reference
-says of that key; with the page, `hybrid-des docs reference gradients`, the section and those below it. --schema prints
+says of that key, `hybrid-des docs MFU` what a word of the output means; with the page, `hybrid-des docs reference
+gradients`, the section and those below it. --schema prints
 the JSON Schema of scenario files instead, for completion and checks in editors.
 """
 
@@ -14,6 +15,9 @@ from pathlib import Path
 
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.interface.cli.arguments import add_import, refuse_given
+from hybrid_des.interface.cli.glossary import PAGE as GLOSSARY
+from hybrid_des.interface.cli.glossary import SECTION as GLOSSED
+from hybrid_des.interface.cli.glossary import meanings
 from hybrid_des.interface.cli.output import output_width, show_result, terminal_width
 from hybrid_des.interface.cli.reference_keys import Entry, about
 from hybrid_des.report.text import folded, labelled
@@ -32,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "page",
         metavar="PAGE|KEY",
         nargs="?",
-        help="a page, or a key of a scenario or summary; without one, all pages are listed",
+        help="a page, a key of a scenario or summary, or a word of the output; without one, all pages are listed",
     )
     parser.add_argument("section", metavar="SECTION", nargs="?", help="words of a heading (default: the whole page)")
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of scenario files")
@@ -65,8 +69,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show_key(args: argparse.Namespace, files: Mapping[str, Path]) -> int:
-    """Print what the reference says of a key: the section that it heads, or else its rows and notes."""
-    entries = about(files["reference"].read_text(encoding="utf-8"), args.page, files)
+    """Print what the glossary and the reference say: the section that a key heads, or else its rows and notes."""
+    glossary = files[GLOSSARY].read_text(encoding="utf-8")
+    several = [] if args.section is None else meanings(glossary, f"{args.page} {args.section}")
+    entries = several or meanings(glossary, args.page)
+    if not several:
+        try:
+            entries += about(files["reference"].read_text(encoding="utf-8"), args.page, files)
+        except UsageError:
+            if not entries:
+                raise
     show_result(
         args,
         lambda: {"key": args.page, "entries": list(map(asdict, entries))},
@@ -81,7 +93,12 @@ def _as_text(entries: Sequence[Entry]) -> str:
     sections = [entry.text for entry in entries if entry.heads]
     rows = [entry for entry in entries if not entry.heads]
     if sections:
-        also = [line for entry in rows for line in folded(f"see also {entry.head}", room)]
+        said = (f": {entry.text}" if entry.section == GLOSSED else "" for entry in rows)
+        also = [
+            line
+            for entry, text in zip(rows, said, strict=True)
+            for line in folded(f"see also {entry.head}{text}", room)
+        ]
         return "\n\n".join([*sections, *(["\n".join(also)] if also else [])])
     return "\n\n".join(
         "\n".join([*folded(entry.head, room), *labelled([("", [entry.text])], room, 2)]) for entry in rows

@@ -156,11 +156,12 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
     with status_line(args.quiet) as show, within(args.budget, jobs.name):
         at_once = _at_once(args, show)
         explanation = explain_jobs(jobs, args.what_if, build, at_once, folded=args.out is None)  # files show all ranks
-    show_result(args, explanation.to_mapping, lambda: explanation.report(terminal_width()))
+    text = explanation.details if args.details else explanation.report
+    show_result(args, explanation.to_mapping, lambda: text(terminal_width()))
     if args.out is not None:
         write(explanation.neighbours, args.out)
         write_files(
-            args.out, {"explanation.json": explanation.to_mapping(), "explanation.txt": explanation.report() + "\n"}
+            args.out, {"explanation.json": explanation.to_mapping(), "explanation.txt": explanation.details() + "\n"}
         )
         say(f"wrote {args.out}")
     return 0

@@ -27,7 +27,7 @@ WORTH_A_WORKER = 20_000  # failures that take about as long as starting a worker
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a scenario and output options."""
     parser.add_argument("file", metavar="SCENARIO", help="a scenario with `faults`")
-    add_common(parser, out="also write summary, tables and pictures to this folder")
+    add_common(parser, out="also write the page goodput.html, summary, tables and pictures to this folder")
     parser.add_argument("--json", action="store_true", help="print only the summary, as one JSON object")
     add_jobs(parser, " (default: by the number of failures)")
 

@@ -45,7 +45,7 @@ from hybrid_des.studies.plan_search.tuning import tune
 from hybrid_des.studies.pool import cores
 from hybrid_des.studies.sweep.axes import Case, plain
 from hybrid_des.studies.verification import verify
-from hybrid_des.units import format_bytes, format_number
+from hybrid_des.units import format_bytes, format_number, format_share
 
 MOST_VALUES = 12  # of a key in the list of what varies
 
@@ -53,7 +53,7 @@ MOST_VALUES = 12  # of a key in the list of what varies
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a scenario, limits of the search, and output options."""
     parser.add_argument("file", metavar="SCENARIO", help="a scenario, such as scenarios/search/13b_64.yaml")
-    add_common(parser, out="also write the table of all plans, a picture and the best plan's files to this folder")
+    add_common(parser, out="also write search.html, a table of all plans and the best plan's files to this folder")
     parser.add_argument("--list", action="store_true", help="only count the plans and list what varies")
     parser.add_argument("--json", action="store_true", help="print only the outcome, as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no report of the best plan")
@@ -229,8 +229,8 @@ def _as_good(result: SearchResult) -> str:
     places = [1 + result.ranked.index(one) for one in result.ties]
     more = result.ties[-1].least / result.best.least - 1
     listed = f"1 to {places[-1]}" if len(places) == places[-1] - 1 else ", ".join(map(str, [1, *places]))
-    off = "less than 4 of 5 such differences were off"
-    return f"plans {listed} differ by less than we can tell: up to {more:.1%}, {off}"
+    apart = f"up to {format_share(more)} apart, within the 80 % prediction interval"
+    return f"not certain which of plans {listed} is best: {apart}"
 
 
 def _launch(written: Scenario, best: Scenario) -> str:
@@ -293,8 +293,7 @@ def _launched(result: SearchResult) -> dict[str, Any]:
 
 def _plan(result: SearchResult, candidate: Candidate) -> dict[str, Any]:
     objective = result.settings.objective
-    shown = {path: value for path, value in plain(candidate.case).items() if value}
-    values = {path: value if isinstance(value, int | float | str) else str(value) for path, value in shown.items()}
+    values = {path: value for path, value in plain(candidate.case).items() if value is not None}
     return {
         "plan": candidate.number,
         objective.key: objective.value(candidate.least),

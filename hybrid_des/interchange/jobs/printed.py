@@ -1,0 +1,92 @@
+"""Configurations in the output of a program: the JSON or YAML that it prints among its messages.
+
+Of lines that several ranks wrote, with `[rank0]:`, `[default0]:` or `0:` in front, those of one are read together.
+Megatron-Bridge prints what differs from defaults (`ConfigContainer.log_non_default_values`):
+
+    [model] Non-default values (vs Mcore TransformerConfig):
+      num_layers: 32  (Mcore default: 0)
+"""
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+FEWEST = 8  # values of a configuration
+_RANK = re.compile(r"((?:\[(?:rank|default)\d+\]:)+|\d+: |)(.*)")
+_OBJECT = re.compile(r"(?m)(?:^|(?<=: )|(?<= ))\{ *$")
+_LINE_OF_YAML = re.compile(r" *(?:- .*|-|[\w./\"'-]+:(?: .*)?)")
+_SECTION = re.compile(r"\[(\w+)\](?: Non-default values.*)?:")
+_ENTRY = re.compile(r"  (\w+): (.*?)(?:  \(Mcore default: .*\))?")
+_MEMBER = re.compile(r"<\w+\.(\w+): .*>")
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def printed_in(text: str) -> Mapping[str, Any] | None:
+    """The largest configuration that a text has among other lines; None without one."""
+    groups: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        match = _RANK.fullmatch(line)
+        groups.setdefault(match[1] if match else "", []).append(match[2] if match else line)
+    found = (one for lines in groups.values() for one in (*_objects(lines), *_blocks(lines), _summary(lines)))
+    return max((one for one in found if _size(one) >= FEWEST), key=_size, default=None)
+
+
+def _objects(lines: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """Objects of JSON that begin at the end of a line."""
+    text = "\n".join(lines)
+    for match in _OBJECT.finditer(text):
+        try:
+            value, _ = json.JSONDecoder().raw_decode(text, match.start())
+        except (ValueError, RecursionError):
+            continue
+        yield value
+
+
+def _blocks(lines: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """Runs of lines that are YAML."""
+    block: list[str] = []
+    for line in (*lines, ""):
+        if _LINE_OF_YAML.fullmatch(line):
+            block.append(line)
+            continue
+        if len(block) >= FEWEST:
+            try:
+                value = yaml.load("\n".join(block), _LOADER)
+            except (yaml.YAMLError, ValueError, RecursionError):
+                value = None
+            if isinstance(value, dict):
+                yield value
+        block = []
+
+
+def _summary(lines: Sequence[str]) -> Mapping[str, Any]:
+    """Sections in brackets, with values as Python writes them."""
+    sections: dict[str, dict[str, Any]] = {}
+    section: dict[str, Any] | None = None
+    for line in lines:
+        if match := _SECTION.fullmatch(line):
+            section = sections.setdefault(match[1], {})
+        elif section is not None and (match := _ENTRY.fullmatch(line)):
+            section[match[1]] = _literal(match[2])
+        elif line.strip():
+            section = None
+    return sections
+
+
+def _literal(text: str) -> Any:
+    """A value from how Python shows it, such as 'RMSNorm' or <AttnBackend.flash: 1>."""
+    if match := _MEMBER.fullmatch(text):
+        return match[1]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return text
+
+
+def _size(value: Any) -> int:
+    """The number of values inside of nested mappings."""
+    return sum(map(_size, value.values())) if isinstance(value, dict) else 1
