@@ -188,7 +188,9 @@ def answer(
             return {"number": request.number, **_why(state, request, newer, early)}
         return {"number": request.number, **_ANSWERS[request.want](state, request, newer)}
     except HybridDesError as error:
-        return {"number": request.number, "problems": str(error).splitlines(), "fields": problems_by_path(error)}
+        lines = str(error).splitlines()
+        others = [line for line in lines if not _CHANGED.match(line)]
+        return {"number": request.number, "problems": lines, "fields": problems_by_path(error), "others": others}
     except OSError as error:
         return {"number": request.number, "problems": [f"{error.filename}: {error.strerror or error}"]}
 
