@@ -14,6 +14,7 @@ hybrid-des completion fish | source.
 from __future__ import annotations
 
 import argparse
+import json
 
 SHELLS = ("bash", "zsh", "fish")
 PROGRAM, PREFIX = "hybrid-des", "_shtab_hybrid_des"
@@ -47,11 +48,13 @@ AFTER = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the shell."""
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
+    parser.add_argument("--json", action="store_true", help="print the shell and its script as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the script."""
-    print(script(args.shell))
+    text = script(args.shell)
+    print(json.dumps({"shell": args.shell, "script": text}) if args.json else text)
     return 0
 
 
