@@ -161,7 +161,7 @@ def at_switches(permutation: Permutation, pieces: Callable[[Buffer], int]) -> st
     if list(permutation.nodes) != list(permutation.image_nodes) or (here[:, 0] != there[:, 0]).any():
         return "the nodes whose switches add do not all do the same"
     if (there[:, 1] != exchanged[here[:, 1]]).any():
-        return "the members of several nodes are not exchanged alike"
+        return "the members of several nodes are not exchanged in the same way"
     for buffer in permutation.buffers:
         count = pieces(buffer)
         if buffer.elements % count:

@@ -180,8 +180,8 @@ def notes_of(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
         notes.append(f"kernels were recorded on {recorded}: {scaled}; those of other names keep their time; {met}")
     if _streams_alone(scenario):
         notes.append(
-            "experts.streams hides no exchange: no op of another micro-batch runs beside it; schedule.pairs: true has "
-            "a forward and a backward run together"
+            "experts.streams hides no all-to-all: no op of another micro-batch runs at the same time; "
+            "schedule.pairs: true runs a forward and a backward together"
         )
     if scenario.fsdp and scenario.background:
         notes.append("collectives of single layers take as long as alone: background traffic does not slow them")

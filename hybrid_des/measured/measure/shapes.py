@@ -34,7 +34,7 @@ def shape_of(scenario: Scenario) -> Shape:
     if given := [name for name in NOT_DONE if getattr(options, name)]:
         raise Refusal(f"a step is not measured of models with {given[0]}")
     if options.attention != "flash" or options.pytorch:
-        raise Refusal("a step is measured with flash attention and joined products only")
+        raise Refusal("a step is measured with flash attention and fused projections only")
     tensor = scenario.parallel.tensor
     shared = options.kv_heads or options.heads
     for what, size in (("heads", options.heads), ("kv_heads", shared), ("ffn", options.ffn), ("vocab", options.vocab)):

@@ -35,7 +35,7 @@ def _loads(value: object) -> Table:
 
 def _list(value: object) -> Sequence[object]:
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
-        raise ValueError(f"expected a list at each step, layer and expert alike, found {describe(value)}")
+        raise ValueError(f"expected nested lists by step, layer and expert, found {describe(value)}")
     return value
 
 
@@ -168,7 +168,7 @@ def misfits_of_streams(
         message = "computes weight gradients later, so that they overlap no reduction; give only one of the two"
         yield misfit(message, "experts.delay_weight", "overlap.weight_gradients")
     if recompute == "full":
-        yield misfit("repeats exchanges, which streams do not; expected none or selective", "recompute")
+        yield misfit("repeats the all-to-alls, which streams do not model; expected none or selective", "recompute")
     if layered:
         yield misfit("communicates layer by layer; expected none or zero-1", "sharding", "experts.streams")
 

@@ -4,7 +4,7 @@ Without a name: every schedule with its time, peak activations and source (p pip
 F forward, B the whole backward, I and W its input and weight part, T = F+I+W). Instead of printing them, --out writes
 them as CSV or, to a file that ends in .html, as a page of all schedules side by side, from the smallest bubble to the
 largest, each beside its formula; into a folder, both. With a name: what each rank does at each time, as stage, kind and
-micro-batch, for F = I = W = 1 on free links; "│" goes on with the op above, "·" is idle; --out writes the order in
+micro-batch, for F = I = W = 1 on free links; "│" continues the op above, "·" is idle; --out writes the order in
 PyTorch's format, which a scenario reads by schedule.file.
 
 With --verify, the schedule of a scenario runs on real numbers: a small model is trained for two steps in double
