@@ -149,7 +149,7 @@ class Comparison:
         ]  # fmt: skip
 
     def bill(self) -> dict[str, dict[str, float]]:
-        """Days, GPU-hours, money and energy of both whole trainings; empty unless both have a bill, in one currency."""
+        """Days, GPU-hours, cost and energy of both trainings; empty unless both have a `bill` in one currency."""
         first, second = (side.summary.get("bill", {}) for side in (self.a, self.b))
         common = [key for key in ("days", "gpu_hours", "cost", "energy_mwh") if key in first and key in second]
         if first.get("currency") != second.get("currency"):

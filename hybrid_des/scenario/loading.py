@@ -40,7 +40,7 @@ Source = str | Path | Mapping[str, object] | Scenario
 
 
 def load(source: Source, overrides: Overrides = ()) -> Scenario:
-    """Read a scenario from a file, or from a mapping with the content of one; a scenario is returned as it is.
+    """Read a scenario from a file, or from a mapping with the content of one; a scenario is returned unchanged.
 
     Relative paths in a mapping, such as that of its `base`, are relative to the current folder. NumPy's scalars and
     arrays in it count as numbers and lists.
