@@ -209,10 +209,10 @@ def compare(first: Side | Source, second: Side | Source | None = None, *, overri
     Args:
         first: A.
         second: B; without one, A with the overrides.
-        overrides: changes of B, which is then a scenario: ["schedule.kind=zb-h1"] or {"schedule.kind": "zb-h1"}.
+        overrides: changes to B, which is then a scenario: ["schedule.kind=zb-h1"] or {"schedule.kind": "zb-h1"}.
 
     Raises:
-        UsageError: they have different numbers of ranks or steps, or a folder would have to change.
+        UsageError: they have different numbers of ranks or steps, or overrides are given for a folder of results.
 
     Example:
         >>> from hybrid_des import compare
