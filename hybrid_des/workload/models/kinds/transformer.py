@@ -143,7 +143,7 @@ class Transformer(Options):
     post_norm: Flag = False
     """Whether norms come after the residual connections: one after the embedding, none before the logits."""
     bias: Flag = False
-    """Whether products have biases."""
+    """Whether linear layers have biases."""
     positions: Positions = "rotary"
     """learned: a vector per place in the sequence; rotary: no parameters."""
     written: Written = "megatron"
