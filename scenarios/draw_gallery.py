@@ -225,7 +225,13 @@ def _sweep(folder: Path) -> Figure:
 
 
 def _topology(folder: Path) -> Figure:
-    return draw_fabric(fabric_of(load(folder / "h100_2x8.yaml")), (0, 9))
+    return _as_wide(draw_fabric(fabric_of(load(folder / "h100_2x8.yaml")), (0, 9)))
+
+
+def _as_wide(figure: Figure) -> Figure:
+    """The figure as wide as the others, in the same proportions."""
+    figure.set_size_inches(WIDTH, figure.get_figheight() * WIDTH / figure.get_figwidth())
+    return figure
 
 
 def _link_use(folder: Path) -> Figure:
@@ -235,7 +241,7 @@ def _link_use(folder: Path) -> Figure:
 
 
 def _jobs(folder: Path) -> Figure:
-    return simulate_jobs(folder / "jobs/two_jobs.yaml", ["jobs.gpt.batch=16"]).fabric_use()
+    return _as_wide(simulate_jobs(folder / "jobs/two_jobs.yaml", ["jobs.gpt.batch=16"]).fabric_use())
 
 
 def _placements(folder: Path) -> Figure:
@@ -259,7 +265,7 @@ def _background(folder: Path) -> Figure:
     """The scenario as the only job of a cluster."""
     values = read_scenario(folder / "jobs/beside_background.yaml").value
     own = {key: values.pop(key) for key in ("parallel", "schedule", "workload", "gradients")}
-    return simulate_jobs({**values, "jobs": {"training": own}}).fabric_use()
+    return _as_wide(simulate_jobs({**values, "jobs": {"training": own}}).fabric_use())
 
 
 def _loss(folder: Path) -> Figure:
