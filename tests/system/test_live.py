@@ -352,7 +352,7 @@ def arrived(tab):
 
 
 @needs_browser
-def test_a_copied_link_leaves_out_the_token_and_opens_the_state(tab, chromium, address):
+def test_a_copied_link_opens_the_state_without_the_token(tab, chromium, address):
     tab.run("change('schedule.kind', 'zb-h1')")
     shown = drawn(tab)
     tab.run("$('copy-link').click()")

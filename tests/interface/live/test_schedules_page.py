@@ -51,7 +51,7 @@ def test_schedules_are_ordered_by_their_bubble():
     assert len(shown) < len(runs)
 
 
-def test_a_formula_is_beside_the_simulated_bubble_and_agrees_or_says_why():
+def test_a_formula_agrees_with_the_simulation_or_says_why():
     rows = {run["name"]: run["row"] for run, _ in schedule_runs(Sizes())}
     assert rows["1f1b"]["bubble"] == pytest.approx(3 / 11)
     assert rows["1f1b"]["by_formula"] == pytest.approx(3 / 11)
@@ -63,7 +63,7 @@ def test_a_formula_is_beside_the_simulated_bubble_and_agrees_or_says_why():
         assert row["source"]
 
 
-def test_zb_h2_takes_as_long_as_zb_h1_unless_steps_overlap():
+def test_zb_h2_equals_zb_h1_unless_steps_overlap():
     rows = {run["name"]: run["row"] for run, _ in schedule_runs(Sizes())}
     assert rows["zb-h2"]["step_s"] == rows["zb-h1"]["step_s"] == 27
     assert (rows["zb-h2"]["by_formula"], rows["zb-h2"]["remark"]) == (0, SPAN.format(span="24 s"))
