@@ -52,7 +52,7 @@ def simulate(
         scenario: what to simulate: a scenario, the path of its file, or a mapping with its content.
         plan: a plan instead of the schedule's.
         fabric: a fabric instead of the topology's.
-        overrides: changes of it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
+        overrides: changes to it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
         scratch: folder for rows that do not fit into memory; default: the system's folder for temporary files.
         budget_s: limit in real seconds; planning is not interrupted (by the command line it is).
         progress: called a few times per second with the progress of the simulation.

@@ -40,10 +40,9 @@ if TYPE_CHECKING:
     from hybrid_des.simulation.outcome import Run
 
 PICTURES = "gallery"
-WIDTH = 11.0  # inches
-DOTS_PER_INCH = 90
+WIDTH = 8.0  # inches, about 700 pixels on the site: 90 pixels per inch, so that 9 points are 11 pixels
+DOTS_PER_INCH = 110
 SHADES = "first and second chunk, or direction"
-COLUMNS = 2  # of the comparison of schedules
 SWEEP = (
     "sweep=[{schedule.microbatches: [4, 8, 16, 32]}, {schedule.kind: [gpipe, 1f1b, zb-h1, zb-h2]}]",
     "plot={x: schedule.microbatches, y: efficiency, hue: schedule.kind}",
@@ -171,27 +170,25 @@ def _draw_key(figure: Figure, results: Sequence[Result]) -> None:
     entries = palette.key([(ACTIVITIES[kind].label, ACTIVITIES[kind].colour) for kind in OP_KINDS if kind in kinds], 2,
                           two_way=False)  # fmt: skip
     shown = dict(entries[:-1]) | {SHADES: entries[-1][1]}
-    figure.legend(**patches_of(shown), loc="upper right", ncols=len(shown), frameon=False, fontsize=9)
+    figure.legend(**patches_of(shown), loc="upper right", ncols=len(shown), frameon=False, fontsize=8.5,
+                  columnspacing=1.2)  # fmt: skip
 
 
 def _schedules(folder: Path) -> Figure:
     """Every schedule on one time axis, the quickest first."""
     names = schedules.names()
     results = sorted((_schedule(name) for name in names), key=lambda one: one.run.timeline.duration)
-    figure = Figure(figsize=(WIDTH + 1, 1.6 * -(-len(names) // COLUMNS)))
-    grid = figure.subplots(-(-len(names) // COLUMNS), COLUMNS).ravel()
+    figure = Figure(figsize=(WIDTH, 1.3 * len(names)))
+    grid = figure.subplots(len(names), sharex=True)
     _draw_key(figure, results)
-    figure.subplots_adjust(left=0.045, right=0.99, top=0.95, bottom=0.03, hspace=0.45, wspace=0.17)
+    figure.subplots_adjust(left=0.065, right=0.99, top=0.975, bottom=0.015, hspace=0.35)
     end = results[-1].run.timeline.duration / PICOSECONDS_PER_SECOND
-    for ax, result in zip(grid, results, strict=False):
+    for ax, result in zip(grid, results, strict=True):
         plots.gantt(result.run, ax, legend="none")
         step = result.run.timeline.duration / PICOSECONDS_PER_SECOND
         ax.set_title(f"{result.run.scenario.schedule.kind}: {step:g} units", loc="left", fontsize=9)
         ax.set_xlim(0, end)
         ax.set_xlabel("")
-        ax.tick_params(axis="x", labelsize=7, pad=2)
-    for ax in grid[len(results) :]:
-        ax.set_axis_off()
     return figure
 
 
@@ -199,7 +196,7 @@ def _families(folder: Path) -> Figure:
     """A schedule of each family, one below the other."""
     figure = Figure(figsize=(WIDTH, 1.75 * len(FAMILIES)))
     axes = figure.subplots(len(FAMILIES), sharex=True)
-    figure.subplots_adjust(left=0.05, right=0.99, top=0.94, bottom=0.03, hspace=0.35)
+    figure.subplots_adjust(left=0.065, right=0.99, top=0.94, bottom=0.03, hspace=0.35)
     results = [_schedule(name) for name in FAMILIES]
     _draw_key(figure, results)
     for ax, result, (name, what) in zip(axes, results, FAMILIES.items(), strict=True):
@@ -228,7 +225,13 @@ def _sweep(folder: Path) -> Figure:
 
 
 def _topology(folder: Path) -> Figure:
-    return draw_fabric(fabric_of(load(folder / "h100_2x8.yaml")), (0, 9))
+    return _as_wide(draw_fabric(fabric_of(load(folder / "h100_2x8.yaml")), (0, 9)))
+
+
+def _as_wide(figure: Figure) -> Figure:
+    """The figure as wide as the others, in the same proportions."""
+    figure.set_size_inches(WIDTH, figure.get_figheight() * WIDTH / figure.get_figwidth())
+    return figure
 
 
 def _link_use(folder: Path) -> Figure:
@@ -238,7 +241,7 @@ def _link_use(folder: Path) -> Figure:
 
 
 def _jobs(folder: Path) -> Figure:
-    return simulate_jobs(folder / "jobs/two_jobs.yaml", ["jobs.gpt.batch=16"]).fabric_use()
+    return _as_wide(simulate_jobs(folder / "jobs/two_jobs.yaml", ["jobs.gpt.batch=16"]).fabric_use())
 
 
 def _placements(folder: Path) -> Figure:
@@ -262,7 +265,7 @@ def _background(folder: Path) -> Figure:
     """The scenario as the only job of a cluster."""
     values = read_scenario(folder / "jobs/beside_background.yaml").value
     own = {key: values.pop(key) for key in ("parallel", "schedule", "workload", "gradients")}
-    return simulate_jobs({**values, "jobs": {"training": own}}).fabric_use()
+    return _as_wide(simulate_jobs({**values, "jobs": {"training": own}}).fabric_use())
 
 
 def _loss(folder: Path) -> Figure:

@@ -80,7 +80,7 @@ class Advice:
     """What to change in a scenario, the best first.
 
     Attributes:
-        scenario: the scenario as it is.
+        scenario: the scenario before any change.
         step_s: seconds of its step; if it does not fit, those on GPUs with enough memory.
         held, memory: bytes held by the GPU closest to its memory, and bytes that this GPU has.
         lines: at most three proposals, all simulated, all of which fit.
@@ -104,7 +104,7 @@ class Advice:
 
     @property
     def fits(self) -> bool:
-        """Whether the scenario fits into memory as it is."""
+        """Whether the scenario fits into memory before any change."""
         return self.held <= self.memory
 
     def __repr__(self) -> str:

@@ -168,7 +168,7 @@ def collective(
             that the group and the wiring allow.
         scenario: the cluster on whose first ranks it runs: a scenario, the path of its file, or a mapping; its
             `gradients` do not count. Default: ranks on a non-blocking network, each with a port of 25 GB/s and 1 µs.
-        overrides: changes of it, such as ["cluster.infiniband.bandwidth=50 GB/s"] or {"gradients.codec": "fp16"}.
+        overrides: changes to it, such as ["cluster.infiniband.bandwidth=50 GB/s"] or {"gradients.codec": "fp16"}.
         sizes: of the buffer, in bytes or as "1 MiB".
         ranks: the size of the group; default: all of the scenario, or 8.
 

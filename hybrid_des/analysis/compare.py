@@ -201,7 +201,7 @@ class Comparison:
         ]  # fmt: skip
 
     def bill(self) -> dict[str, dict[str, float]]:
-        """Days, GPU-hours, money and energy of both whole trainings; empty unless both have a bill, in one currency."""
+        """Days, GPU-hours, cost and energy of both trainings; empty unless both have a `bill` in one currency."""
         first, second = (side.summary.get("bill", {}) for side in (self.a, self.b))
         common = [key for key in ("days", "gpu_hours", "cost", "energy_mwh") if key in first and key in second]
         if first.get("currency") != second.get("currency"):
@@ -266,10 +266,10 @@ def compare(first: Side | Source, second: Side | Source | None = None, *, overri
     Args:
         first: A.
         second: B; without one, A with the overrides.
-        overrides: changes of B, which is then a scenario: ["schedule.kind=zb-h1"] or {"schedule.kind": "zb-h1"}.
+        overrides: changes to B, which is then a scenario: ["schedule.kind=zb-h1"] or {"schedule.kind": "zb-h1"}.
 
     Raises:
-        UsageError: they have different numbers of ranks or steps, or a folder would have to change.
+        UsageError: they have different numbers of ranks or steps, or overrides are given for a folder of results.
 
     Example:
         >>> from hybrid_des import compare

@@ -37,7 +37,7 @@ def costs(scenario: Source, layers: bool = False, *, overrides: Overrides = ()) 
     """The costs of one micro-batch on a rank, in seconds and bytes.
 
     Times of stages are computation only. `{axis}_exposed_s` and `{axis}_hidden_s` are collectives along an axis, in a
-    forward and a backward together, and `{axis}_slowed_s` is what they take from the computation beside them;
+    forward and a backward together, and `{axis}_slowed_s` is how much they slow the computation that overlaps them;
     `state_bytes` is parameters, gradients and optimizer state; `kept_bytes` the activations kept from a forward to its
     backward; `peak_bytes` the peak memory of the whole rank.
 
@@ -45,7 +45,7 @@ def costs(scenario: Source, layers: bool = False, *, overrides: Overrides = ()) 
         scenario: any scenario, the path of its file, or a mapping; for a workload, costs are as given.
         layers: a row per layer and operation instead of one per stage. Collectives are rows too; their time in a
             backward is in `input_gradient_s`. The row `total` is the sum of the layer.
-        overrides: changes of it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
+        overrides: changes to it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
 
     Raises:
         UsageError: `layers` is set, and the scenario has no model; or it has an execution trace instead of a schedule.

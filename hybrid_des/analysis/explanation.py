@@ -97,7 +97,7 @@ class Explanation(Mapping[str, "pd.DataFrame"]):
     Attributes:
         traced: the run, folded if that is possible, with its causes.
         what_if: the usual what-ifs and those of the user.
-        rungs, gains, slow: the ladder of idealisations, the ranking of classes, the cost of slow ranks.
+        rungs, gains, slow: the idealisations (`ladder`), the ranking of classes, the cost of slow ranks.
         proposals: changes that help, in the order in which to try them.
         top: number of rows in lists.
         ties: how far the step depends on which of equal arrivals a link serves first; None if it does not.
@@ -260,7 +260,7 @@ class Explanation(Mapping[str, "pd.DataFrame"]):
         return self.losses.seconds(picoseconds)
 
     def rung(self, name: str) -> int:
-        """The end of the run on a rung of the ladder."""
+        """The end of the run with one of the idealisations (`ladder`)."""
         return next(rung.duration for rung in self.rungs if rung.name == name)
 
     @property

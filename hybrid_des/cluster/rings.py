@@ -182,7 +182,7 @@ def channels(fabric: Fabric, ranks: Sequence[int], count: int | None = None, *, 
     Args:
         fabric: the wiring.
         ranks: of the group; a ring of all of them in this order is the only channel if there is one.
-        count: the number of channels; None: one per adapter that the group can use, or as its GPUs are linked.
+        count: the number of channels; None: one per NIC that the group can use, or as its GPUs are linked.
         tuned: whether a library chooses them, which looks at links that the user gives; else they are a ring there.
     """
     return [[ranks[place] for place in ring] for ring in orders(fabric, ranks, count, tuned=tuned)]

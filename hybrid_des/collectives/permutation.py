@@ -161,7 +161,7 @@ def at_switches(permutation: Permutation, pieces: Callable[[Buffer], int]) -> st
     if list(permutation.nodes) != list(permutation.image_nodes) or (here[:, 0] != there[:, 0]).any():
         return "the nodes whose switches add do not all do the same"
     if (there[:, 1] != exchanged[here[:, 1]]).any():
-        return "the members of several nodes are not exchanged alike"
+        return "the members of several nodes are not permuted in the same way"
     for buffer in permutation.buffers:
         count = pieces(buffer)
         if buffer.elements % count:
@@ -179,7 +179,7 @@ def in_pairs(permutation: Permutation, options: Any = None) -> str:
     members = len(permutation.places)
     if members & (members - 1):
         return f"of {members} members, no power of two, some have a guest"
-    return "" if exchange(permutation.places) is not None else "partners are not exchanged by the same number of places"
+    return "" if exchange(permutation.places) is not None else "partners are not shifted by the same number of places"
 
 
 def differing_buckets(permutation: Permutation, turn: int) -> str:

@@ -188,7 +188,7 @@ def _alike(permutation: Permutation, options: TokenExchange) -> str:
     moved = zip(here.at, (there.at[place] for place in permutation.places.tolist()), strict=True)
     turns = {((to - node) % len(here.on), (seat - index) % size) for (node, index), (to, seat) in moved}
     if len(turns) > 1:
-        return "the members of nodes are not rotated alike"
+        return "the members of nodes are not rotated in the same way"
     if options.channels is not None and any(index for _, index in turns):
         return "not all members take in tokens from other nodes"
     if len({*here.of_node}) > 1 or len({*here.of_rank}) > 1:

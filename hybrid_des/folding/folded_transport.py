@@ -285,7 +285,7 @@ class FoldedTransport(Transport):
         legs = self._courses.of(channel.sender, channel.receiver)
         if len({leg.link for leg in legs}) < len(legs):
             ends = f"from rank {channel.sender} to {channel.receiver}"
-            raise FoldRefusal(f"the route {ends} takes a link and one of its images, {legs[-1].name}")
+            raise FoldRefusal(f"the route {ends} takes a link and its counterpart under the symmetry, {legs[-1].name}")
         latencies = tuple(leg.latency for leg in legs)
         if channel.pace is not None:
             latencies = channel.pace.latencies(Route(tuple(leg.name for leg in legs), latencies))

@@ -223,4 +223,6 @@ def check_nodes(fold: Fold, nodes: RankArray, element: Element) -> None:
     images = fold.move(ranks, element)
     for rank in np.flatnonzero(nodes[images] != nodes[images[first]])[:1].tolist():
         here, there = int(first[rank]), int(images[first[rank]])
-        raise FoldRefusal(f"ranks {here} and {rank} share a node, their images {there} and {images[rank]} do not")
+        raise FoldRefusal(
+            f"ranks {here} and {rank} share a node, but their counterparts {there} and {images[rank]} do not"
+        )

@@ -77,12 +77,14 @@ class FoldedLinks:
             here = fabric.route(sender, receiver)
             there = fabric.route(self.fold.move(sender, element), self.fold.move(receiver, element))
             if here.latencies != there.latencies:
-                raise FoldRefusal(f"the route from rank {sender} to {receiver} and its image have other latencies")
+                raise FoldRefusal(
+                    f"the route from rank {sender} to {receiver} and its counterpart have different latencies"
+                )
             for link, image in zip(here.links, there.links, strict=True):
                 if images.setdefault(link, image) != image or links[link].bandwidth != links[image].bandwidth:
-                    raise FoldRefusal(f"link {link} has several images, or one that differs")
+                    raise FoldRefusal(f"link {link} has several counterparts, or one of another bandwidth")
         if {*images} != {*images.values()}:
-            raise FoldRefusal("images of links are not used, or are the same")
+            raise FoldRefusal("counterparts of links are unused or not distinct")
         return images
 
     @cached_property
@@ -109,7 +111,7 @@ class FoldedLinks:
         """
         fold, mine = self.fold, sorted(self.links.intersection(shared))
         if fold.order * (len(mine) + 1) > MOST:
-            raise FoldRefusal("there are too many images of shared links to compare")
+            raise FoldRefusal("there are too many counterparts of shared links to compare")
         known: dict[Element, Images] = {fold.identity: {link: link for link in mine}}
         reached = [fold.identity]
         for element in reached:  # grows
@@ -119,7 +121,7 @@ class FoldedLinks:
                     known[further] = {link: images[known[element][link]] for link in mine}
                     reached.append(further)
         if any(image not in shared for images in known.values() for image in images.values()):
-            raise FoldRefusal("the image of a shared link is used by one job alone")
+            raise FoldRefusal("the counterpart of a shared link is used by one job only")
         return [*known.items()]
 
     def weights(self, sender: int, receiver: int) -> dict[str, int]:
@@ -166,7 +168,7 @@ def _joined(
         agreeing = by_images.get(tuple(images[link] for link in links), ())
         joined += [((*elements, element), {**images, **more}) for element, more in agreeing]
         if len(joined) * (len(images) + 1) > MOST:
-            raise FoldRefusal("there are too many images of all jobs to compare")
+            raise FoldRefusal("there are too many symmetries of all jobs to compare")
     return joined
 
 

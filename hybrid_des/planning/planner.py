@@ -201,8 +201,8 @@ def parts_of(
 ) -> Parts:
     """Plan a scenario; a given plan, fabric, training, durations or costs of ranks replace the scenario's own.
 
-    Times of collectives may be given that were found on the same wiring; and gradients whose algorithm takes the place
-    of `auto`, which is not tried out where it does not matter how long reductions take.
+    Times of collectives that were found on the same wiring may be passed in, and gradients whose algorithm replaces
+    `auto`, for callers to whom the time of reductions does not matter.
 
     Raises:
         Refusal: the schedule or topology does not support these sizes.

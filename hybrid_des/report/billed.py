@@ -54,7 +54,7 @@ def bill_columns(bills: Sequence[Mapping[str, Any] | None]) -> dict[str, list[st
 def bill_assumptions(facts: Mapping[str, Any]) -> list[Fact]:
     """What the bill takes for granted."""
     said = (facts.get("bill") or facts.get("bill_per_day", {})).get("assumes", ())
-    return [Fact("the bill assumes" if i == 0 else "", text) for i, text in enumerate(said)]
+    return [Fact("cost assumes" if i == 0 else "", text) for i, text in enumerate(said)]
 
 
 def bill_changes(changes: Mapping[str, Mapping[str, float]], currency: str) -> list[str]:

@@ -180,8 +180,8 @@ def notes_of(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
         notes.append(f"kernels were recorded on {recorded}: {scaled}; those of other names keep their time; {met}")
     if _streams_alone(scenario):
         notes.append(
-            "experts.streams hides no all-to-all: no op of another micro-batch runs beside it; schedule.pairs: true "
-            "has a forward and a backward run together"
+            "experts.streams hides no all-to-all: no op of another micro-batch runs at the same time; "
+            "schedule.pairs: true runs a forward and a backward together"
         )
     if scenario.fsdp and scenario.background:
         notes.append("collectives of single layers take as long as alone: background traffic does not slow them")
@@ -380,14 +380,14 @@ def _slower(facts: Mapping[str, Any]) -> list[Fact]:
 
 
 def _outer(facts: Mapping[str, Any]) -> list[Fact]:
-    """The exchange between groups of replicas, if they seldom talk."""
+    """The synchronisation of groups of replicas that do not synchronise in every step."""
     outer = facts.get("outer")
     if outer is None:
         return []
     takes, waits = format_seconds(outer["exchange_s"]), format_seconds(outer["exposed_s"])
     parts = f" in {outer['fragments']} fragments" if outer["fragments"] > 1 else ""
-    slower = {"assumed none": "assumed not to slow the steps beside it", "none": ""}.get(
-        outer["contention"], f"slows the steps beside it by {format_seconds(outer['slowed_s'])}"
+    slower = {"assumed none": "assumed not to slow the steps meanwhile", "none": ""}.get(
+        outer["contention"], f"slows the steps meanwhile by {format_seconds(outer['slowed_s'])}"
     )
     sent = f"{format_bytes(outer['bytes_exchange'])} by {outer['algorithm']} in {outer['codec']}{parts}"
     mean, used = format_seconds(outer["mean_step_s"]), format_share(outer["utilisation"])
@@ -395,10 +395,10 @@ def _outer(facts: Mapping[str, Any]) -> list[Fact]:
     whose = "one" if alone else "all, simulated together"
     return [
         Fact("groups of replicas", f"{outer['groups']}, each with its own weights; the step above is that of {whose}"),
-        Fact("exchange", f"every {outer['every']} steps: {takes}, {waits} of it exposed; {sent}"),
+        Fact("synchronisation", f"every {outer['every']} steps: {takes}, {waits} of it exposed; {sent}"),
         *_bound(outer["exchange_bound_s"]),
-        *([Fact("beside inner steps", slower)] if slower else []),
-        Fact("step with its exchanges", f"{mean}, {used} of it training"),
+        *([Fact("contention", slower)] if slower else []),
+        Fact("mean step with synchronisation", f"{mean}, {used} of it training"),
     ]
 
 

@@ -35,8 +35,8 @@ def _of_layers(use: Mapping[str, Any]) -> Iterator[Fact]:
         yield Fact("  dropped", format_share(use["dropped_ratio"]), "of the choices of tokens find no room")
     if adapters := use.get("adapters"):
         mean = format_bytes(adapters["mean_bytes"])
-        note = f"per adapter of node {adapters['busiest_node']} and step; {mean} on average"
-        yield Fact("  busiest adapters", format_bytes(adapters["bytes"]), note)
+        note = f"per NIC of node {adapters['busiest_node']} and step; {mean} on average"
+        yield Fact("  busiest NICs", format_bytes(adapters["bytes"]), note)
     if copies := use.get("copies"):
         weights, gradients = (format_bytes(copies.get(key, 0)) for key in ("weight_bytes", "gradient_bytes"))
         yield Fact("  copies and moves", weights, f"of weights per step, {gradients} of gradients")

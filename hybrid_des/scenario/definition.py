@@ -170,7 +170,7 @@ def _gpus_run_models(scenario: Scenario) -> Iterator[Problem]:
     lacking = [gpu.name for gpu in used if any(getattr(gpu, peak) is None for peak in needed)]
     if lacking:
         what = "8-bit" if needed == QUANTISED["fp8"] else scenario.precision
-        message = f"{lacking[0]} has no {what} products; expected another precision or cluster.gpu"
+        message = f"{lacking[0]} has no {what} GEMMs; expected another precision or cluster.gpu"
         yield misfit(message, "precision", "cluster.gpu")
     if len({gpu.name for gpu in used}) > 1:
         message = "a model's times are those of one kind of GPU; give slower nodes a `speed`"

@@ -54,7 +54,9 @@ def misfits_of_outer(scenario: ScenarioKeys) -> Iterator[Problem]:
     groups, every = scenario.outer_groups, "gradients.every"
     if groups < 2:
         yield misfit(
-            "one group of replicas exchanges with nobody; expected more `parallel.data`", every, "parallel.data"
+            "a single group of replicas has no other to synchronise with; expected more `parallel.data`",
+            every,
+            "parallel.data",
         )
     elif data % groups:
         yield misfit(
@@ -68,10 +70,12 @@ def misfits_of_outer(scenario: ScenarioKeys) -> Iterator[Problem]:
         message = f"{outer.fragments} fragments in {gradients.every} steps; expected at most one per step"
         yield misfit(message, "gradients.outer.fragments", every)
     if outer is not None and outer.overlap >= gradients.every:
-        message = f"an exchange must arrive before the next; expected less than {gradients.every} steps"
+        message = f"a synchronisation must arrive before the next one; expected less than {gradients.every} steps"
         yield misfit(message, "gradients.outer.overlap", every)
     if scenario.numerics is not None and not scenario.barrier:
-        yield misfit("needs `barrier` with `numerics`, so that groups exchange after the same step", every, "barrier")
+        yield misfit(
+            "needs `barrier` with `numerics`, so that groups synchronise after the same step", every, "barrier"
+        )
 
 
 def _across(scenario: ScenarioKeys, groups: int) -> Problem | None:

@@ -65,7 +65,7 @@ class ScenarioKeys(Section):
     model: PublishedOrOwn = None
     """Instead of `workload`: the network that is trained; a published one by name, or its sizes."""
     precision: Annotated[str, choice("bf16", "fp16", *QUANTISED)] = "bf16"
-    """Precision of products; in 8 and 4 bits, attention and logits are in bf16.
+    """Precision of GEMMs; in 8 and 4 bits, attention and logits are in bf16.
 
     fp8: a scale per tensor, from earlier steps; fp8-current: from the tensor itself, read once more for it;
     fp8-blockwise: a scale per 128 elements; mxfp8: per 32; nvfp4: 4 bits, a scale per 16."""
@@ -83,7 +83,7 @@ class ScenarioKeys(Section):
     tensor_traffic: Annotated[Literal["auto", "replay", "messages"], choice("auto", "replay", "messages")] = "auto"
     """Collectives inside ops: their durations replayed, or every message; auto: replayed where that is exact."""
     layer_collectives: Annotated[Literal["nccl", "textbook"], choice("nccl", "textbook")] = "nccl"
-    """What tensor, context and expert ranks run: what NCCL would, or rings and direct exchanges at the links' pace."""
+    """What tensor, context and expert ranks run: what NCCL would, or rings and direct all-to-alls at link speed."""
     offload: Offload = Field(default_factory=Offload)
     cuda_graphs: Annotated[Literal["none", "layers", "full"], choice("none", "layers", "full")] = "none"
     """What is launched as a graph, without the host: nothing, layers but for their experts, or the whole step."""

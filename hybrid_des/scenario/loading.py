@@ -31,6 +31,7 @@ PIPELINE = "parallel.pipeline"
 REPLICAS, PARAMETERS = "parallel.data", "workload.parameters"
 TIMES = ("workload.forward", "workload.backward")
 SEVERAL = "holds several scenarios; hybrid-des FILE, explain, compare and spread take them, this takes one"
+WITH = "with "  # before overrides, at the end of a description
 LONGEST_DESCRIPTION = 200  # characters of a description that lists overrides
 
 
@@ -39,7 +40,7 @@ Source = str | Path | Mapping[str, object] | Scenario
 
 
 def load(source: Source, overrides: Overrides = ()) -> Scenario:
-    """Read a scenario from a file, or from a mapping with the content of one; a scenario is returned as it is.
+    """Read a scenario from a file, or from a mapping with the content of one; a scenario is returned unchanged.
 
     Relative paths in a mapping, such as that of its `base`, are relative to the current folder. NumPy's scalars and
     arrays in it count as numbers and lists.
@@ -105,11 +106,20 @@ def read_scenario(path: str | Path, overrides: Overrides = ()) -> Document:
 
 
 def _describe_changes(document: Document, overrides: Overrides) -> None:
-    """Append the overrides to the description, which is that of the file."""
-    text, changes = document.value.get("description"), described(overrides)
-    if changes and isinstance(text, str) and text and not any(one.startswith("description=") for one in changes):
+    """Append the overrides to the description, which is that of the file; or make them the description."""
+    text, changes = document.value.get("description", ""), described(overrides)
+    changes = [one for one in changes if not one.startswith("name=")]  # which stands before the description
+    if changes and isinstance(text, str) and not any(one.startswith("description=") for one in changes):
         without = f", without {', '.join(map(dotted, document.notices))}" if document.notices else ""
-        document.value["description"] = one_line(f"{text}; with {', '.join(changes)}{without}", LONGEST_DESCRIPTION)
+        start = f"{text}; {WITH}" if text else WITH
+        document.value["description"] = one_line(f"{start}{', '.join(changes)}{without}", LONGEST_DESCRIPTION)
+
+
+def titled(scenario: Scenario) -> str:
+    """The name of a scenario with the overrides that its description ends in, for titles of figures."""
+    *_, end = scenario.description.rpartition(f"; {WITH}")
+    changes = end.removeprefix(WITH) if end != scenario.description or end.startswith(WITH) else ""
+    return f"{scenario.name} {WITH}{changes}" if changes else scenario.name
 
 
 def scenario_of(document: Document, known: KnownSections | None = None) -> Scenario:

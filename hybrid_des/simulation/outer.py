@@ -96,7 +96,7 @@ def overlapped(scenario: Scenario, whole: Parts, algorithm: str, asked: Concurre
         process.callbacks.append(over)
     links.env.run()
     if any(one.is_alive for one in (*processes, *(each for gpu in job.gpus for each in gpu.processes))):
-        raise DeadlockError("deadlock: inner steps and an exchange between groups of replicas wait for each other")
+        raise DeadlockError("deadlock: inner steps and a synchronisation of groups of replicas wait for each other")
     return Overlapped(durations_of(job.recorder.steps.table(), steps), max(ended, default=0))
 
 

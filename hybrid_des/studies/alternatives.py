@@ -61,9 +61,7 @@ def misaligned(scenario: Scenario) -> Iterator[Misaligned]:
             costs = (
                 "takes about twice as long" if key == VOCABULARY else "runs without tensor cores, or on padded copies"
             )
-            text = (
-                f"{key}: {size} is no multiple of {ALIGNED}{each}: on GPUs its product {costs}, which is not modelled"
-            )
+            text = f"{key}: {size} is no multiple of {ALIGNED}{each}: on GPUs its GEMM {costs}, which is not modelled"
             yield Misaligned(text, key, _next(size, ALIGNED * ranks))
 
 

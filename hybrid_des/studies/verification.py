@@ -22,7 +22,7 @@ def verify(scenario: Source, plan: Plan | None = None, *, overrides: Overrides =
     Args:
         scenario: the scenario to verify, the path of its file, or a mapping.
         plan: a user-defined order, instead of the schedule's.
-        overrides: changes of the scenario, such as ["schedule.kind=zb-v"] or {"schedule.kind": "zb-v"}.
+        overrides: changes to the scenario, such as ["schedule.kind=zb-v"] or {"schedule.kind": "zb-v"}.
 
     Raises:
         UsageError: something other than replicas and stages divides the model, the training is too large, or there is

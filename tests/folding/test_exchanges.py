@@ -107,8 +107,8 @@ def test_nodes_and_members_of_all_nodes_are_rotated(places):
 @pytest.mark.parametrize(
     ("places", "nodes", "options", "reason"),
     [
-        ((1, 0, 2, 3), ON_TWO, {}, "the members of nodes are not rotated alike"),
-        ((2, 1, 0, 3), ON_TWO, {}, "the members of nodes are not rotated alike"),
+        ((1, 0, 2, 3), ON_TWO, {}, "the members of nodes are not rotated in the same way"),
+        ((2, 1, 0, 3), ON_TWO, {}, "the members of nodes are not rotated in the same way"),
         ((1, 2, 0, 3), (0, 0, 0, 3), {}, "not all nodes have as many members"),
         ((1, 0, 3, 2), ON_TWO, {"channels": 1}, "not all members take in tokens from other nodes"),
         ((2, 3, 0, 1), ON_TWO, UNEQUAL, "experts are not equally wanted"),
@@ -126,7 +126,7 @@ def test_channels_do_not_tell_nodes_apart():
 
 def test_members_that_stay_do_the_same_whatever_experts_are_wanted():
     assert why_not((0, 1, 2, 3), ON_TWO, (7, 7, 9, 9), **UNEQUAL) == ""
-    assert why_not((0, 1, 2, 3), ON_TWO, (7, 9, 7, 9)) == "the members of nodes are not rotated alike"
+    assert why_not((0, 1, 2, 3), ON_TWO, (7, 9, 7, 9)) == "the members of nodes are not rotated in the same way"
 
 
 def test_fold_off_simulates_all(orders):

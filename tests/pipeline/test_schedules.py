@@ -18,6 +18,7 @@ from support.tables import from_table
 from hybrid_des.errors import Refusal
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import PlanRequest
+from hybrid_des.pipeline.schedules import UniformSizes
 from hybrid_des.pipeline.schedules.interleaved import round_length
 
 VARIANTS = sorted({row["variant"] for row in rows("schedules.csv")} - {"zb_h1_auto", "zb_v_sail"})  # others' heuristics
@@ -235,6 +236,19 @@ def test_time_law(law, data, p, k, costs):
     costs = tuple(24 * cost for cost in law.costs(*costs))  # whole numbers however a rank's time is cut
     timing = timing_of(plan_of(law.kind, p, m, chunks, costs), costs)
     assert getattr(timing, law.measure) == law.time(p, m, chunks, *costs)
+
+
+@pytest.mark.parametrize("kind", [law.kind for law in LAWS])
+def test_a_formula_is_the_time_wherever_it_holds(kind):
+    facts, held = schedules.find(kind).facts, 0
+    for p, m, v in (size for size in grid(kind, p=6, m=13, chunks=4) if exists(kind, size) and size[0] > 1):
+        for costs in ((24, 24, 24), (24, 24, 0), (48, 24, 24), (24, 48, 24)):
+            formula = facts["formula"](UniformSizes(p, m, v, *map(Fraction, costs)))
+            if formula is not None:
+                timing = timing_of(plan_of(kind, p, m, v, costs), costs)
+                assert (timing.span if facts["span"] else timing.time) == formula, (p, m, v, costs)
+                held += 1
+    assert held > 3
 
 
 @from_table

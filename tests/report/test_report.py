@@ -271,7 +271,9 @@ def test_streams_without_pairs_say_what_would_hide_exchanges():
         simulate(load(stated, changes))
         for changes in ([], ["experts.streams=true"], ["experts.streams=true", "schedule.pairs=true"])
     )
-    said = "experts.streams hides no all-to-all: no op of another micro-batch runs beside it; schedule.pairs: true"
+    said = (
+        "experts.streams hides no all-to-all: no op of another micro-batch runs at the same time; schedule.pairs: true"
+    )
     assert [said in " ".join(render(result).split()) for result in (plain, streams, pairs)] == [False, True, False]
     assert streams.summary["step_time_s"] == plain.summary["step_time_s"]
     assert pairs.summary["step_time_s"] < plain.summary["step_time_s"]

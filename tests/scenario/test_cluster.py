@@ -179,7 +179,7 @@ def test_gpus_without_a_switch_are_linked_directly():
 @pytest.mark.parametrize(("gpu", "precision"), [("a100-80gb", "fp8"), ("h100", "mxfp8"), ("h100", "nvfp4")])
 def test_a_gpu_without_products_in_few_bits_is_refused(gpu, precision):
     values = {"cluster": {"gpu": gpu}, "model": "llama3-8b", "precision": precision}
-    with pytest.raises(ScenarioError, match=r"has no .* products; expected another precision or cluster\.gpu"):
+    with pytest.raises(ScenarioError, match=r"has no .* GEMMs; expected another precision or cluster\.gpu"):
         scenario_from(values)
 
 

@@ -104,9 +104,23 @@ def test_a_file_of_ones_own_is_not_overwritten(run, tmp_path, monkeypatch):
     assert run("init", "a100_8x") == (
         2,
         "",
-        ["a100_8x.yaml: exists and differs; move it away, or choose a folder with --out"],
+        ["a100_8x.yaml: exists and differs; move it away, choose a folder with --out, or replace it with --force"],
     )
     assert Path("a100_8x.yaml").read_text() == "mine"
+
+
+def test_force_replaces_a_file_and_says_so(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("init", "a100_8x", "--force")[2] == []  # nothing is replaced
+    text = Path("a100_8x.yaml").read_text()
+    Path("a100_8x.yaml").write_text("mine")
+    code, _, err = run("init", "a100_8x", "--force")
+    assert (code, err) == (0, ["note: replaced a100_8x.yaml, which had other contents"])
+    assert Path("a100_8x.yaml").read_text() == text
+    Path("a100_8x.yaml").unlink()
+    Path("a100_8x.yaml").mkdir()
+    code, _, (line,) = run("init", "a100_8x", "--force")
+    assert (code, line) == (2, "a100_8x.yaml: exists and differs; move it away: it is no file")
 
 
 def test_an_unknown_name_is_one_line(run, tmp_path, monkeypatch):

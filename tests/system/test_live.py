@@ -3,6 +3,8 @@
 import asyncio
 import json
 import socket
+from contextlib import suppress
+from time import sleep
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
@@ -98,7 +100,8 @@ def test_other_hosts_origins_and_tokens_are_refused(address):
     wrong = f"{origin(address)}/{'x' * 32}/"
     assert code_of(address) == 200
     assert code_of(f"{address}schedules") == 200
-    assert [code_of(wrong), code_of(f"{wrong}schedules"), code_of(origin(address)), refused(wrong)] == [403] * 4
+    addresses = (wrong, f"{wrong}schedules", f"{origin(address)}/socket")
+    assert [*map(code_of, addresses), refused(wrong)] == [403] * 4
     assert code_of(address, Host=f"evil.example:{parts.port}") == 403
     assert code_of(address, Origin="http://evil.example") == 403
     assert refused(address) == 400
@@ -108,6 +111,16 @@ def test_other_hosts_origins_and_tokens_are_refused(address):
     assert refused(address, Host="evil.example", Origin="http://evil.example") == 403
     assert code_of(f"{address}../{FILES[0]}") == 403
     assert code_of(f"{address}live.js") == 403
+
+
+def test_without_the_token_nothing_is_said_of_the_scenario(address):
+    token = urlsplit(address).path.strip("/")
+    with urlopen(origin(address) + "/", timeout=LONGEST_S) as answer:
+        text = answer.read().decode()
+    assert token not in text
+    assert "a100" not in text
+    assert "connect-src" not in text
+    assert code_of(f"{origin(address)}/", Host="evil.example") == 403
 
 
 def test_the_server_listens_on_this_machine_only(address):
@@ -328,6 +341,97 @@ def test_a_link_with_state_opens_the_same_picture_elsewhere(tab, chromium, addre
     assert bottom < 900  # both schedules are on the first screen
     assert other.wrong == []
     other.close()
+
+
+def arrived(tab):
+    """Wait for a page that another one opens: what is asked in between may fail."""
+    for _ in range(LONGEST_S * 10):
+        with suppress(AssertionError):
+            if tab.run("Boolean(document.body?.dataset.ready)"):
+                return
+        sleep(0.1)
+
+
+@needs_browser
+def test_a_copied_link_opens_the_state_without_the_token(tab, chromium, address):
+    tab.run("change('schedule.kind', 'zb-h1')")
+    shown = drawn(tab)
+    tab.run("$('copy-link').click()")
+    tab.until("$('link').textContent")
+    link = tab.run("$('link').textContent")
+    assert urlsplit(address).path.strip("/") not in link
+    other = Tab(chromium)
+    other.send("Page.navigate", url=link)  # in the same browser, which knows the token
+    arrived(other)
+    assert other.run("location.pathname") == urlsplit(address).path
+    assert drawn(other) == shown
+    other.run("localStorage.clear()")
+    other.send("Page.navigate", url="about:blank")
+    other.send("Page.navigate", url=link)
+    other.until("document.getElementById('address')")
+    other.run(f"document.getElementById('address').value = '{address}'; document.forms[0].requestSubmit()")
+    arrived(other)
+    assert drawn(other) == shown
+    assert other.wrong == []
+    other.close()
+
+
+@needs_browser
+def test_control_z_in_a_field_undoes_the_last_change(tab):
+    first = drawn(tab)
+    tab.run("$('value-workload.forward').focus()")
+    before = tab.run("$('value-workload.forward').value")
+    tab.run("(() => { const f = $('value-workload.forward'); f.value = '90 ms'; f.onchange(); })()")
+    assert drawn(tab)["changes"] == {"workload.forward": "90 ms"}
+    tab.press("z", control=True)
+    assert drawn(tab) == first
+    assert tab.run("[document.activeElement.id, document.activeElement.value]") == ["value-workload.forward", before]
+    tab.run("$('slider-workload.forward').focus()")
+    at = tab.run("$('slider-workload.forward').value")
+    tab.press("ArrowRight")
+    drawn(tab)
+    tab.press("z", control=True)
+    assert drawn(tab) == first
+    assert tab.run("$('slider-workload.forward').value") == at
+
+
+@needs_browser
+def test_text_being_typed_is_not_taken_by_undo(tab):
+    tab.run("change('parallel.data', '1')")
+    changed = drawn(tab)
+    tab.run("$('value-workload.forward').focus(); $('value-workload.forward').select()")
+    tab.send("Input.insertText", text="7")
+    tab.press("z", control=True)
+    assert drawn(tab) == changed
+
+
+@needs_browser
+def test_a_problem_is_said_at_its_control(tab):
+    tab.run("change('slow', '[{\"gpu\": 99, \"factor\": 0.5}]')")
+    tab.until("document.body.dataset.problems")
+    assert "99" in tab.run("$('wrong-slow').textContent")
+    assert tab.run("[$('problem').textContent, $('status').textContent]") == ["", ""]
+    tab.run("back(past, future)")
+    drawn(tab)
+    assert tab.run("$('wrong-slow').hidden")
+    tab.run("change('seed', 'x')")
+    tab.until("document.body.dataset.problems")
+    assert tab.run("$('wrong-other').textContent").startswith("seed: ")
+    assert tab.run("$('other').getAttribute('aria-describedby')") == "wrong-other"
+
+
+@needs_browser
+def test_the_picture_of_an_older_value_keeps_a_newer_problem(tab):
+    tab.run("window.chain = drawing = new Promise((done) => { window.go = done; }); 0")  # as if a picture took long
+    tab.run("change('parallel.data', '1')")
+    tab.until("drawing !== chain")
+    tab.run("window.longer = drawing; change('workload.forward', 'x'); 0")
+    tab.until("document.body.dataset.problems || drawing !== longer")
+    tab.run("go(); drawing")
+    assert tab.run("document.body.dataset.problems")
+    assert tab.run("$('value-workload.forward').getAttribute('aria-invalid')") == "true"
+    assert tab.run("[answer.changes, runs[0].note.includes('workload')]") == [{"parallel.data": "1"}, False]
+    assert "workload.forward" not in tab.run("location.hash")
 
 
 @pytest.mark.slow

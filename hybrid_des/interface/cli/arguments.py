@@ -25,8 +25,8 @@ PER_CORE = 4  # most worker processes per core: more only take memory from each 
 class Parser(argparse.ArgumentParser):
     """An argument parser with one-line errors and preformatted descriptions."""
 
-    def __init__(self, program: str, **texts: Any) -> None:
-        super().__init__(program, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **texts)
+    def __init__(self, prog: str, **texts: Any) -> None:
+        super().__init__(prog, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **texts)
 
     takes_command = False  # whether words after `--` are a command, which is no matter of this parser
 

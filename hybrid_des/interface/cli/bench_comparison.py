@@ -27,7 +27,7 @@ def add_log(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     add = parser.add_argument
     return [
         add("--run", dest="number", type=whole, metavar="N", help="of several runs in a log, the N-th"),
-        add("--gpu", metavar="NAME", help="the GPU of a log, such as h100 (default: as it says)"),
+        add("--gpu", metavar="NAME", help="GPU that the log was recorded on, such as h100 (default: as the log says)"),
     ]
 
 

@@ -25,8 +25,8 @@ from hybrid_des.measured.calibration.nccl_tests import NcclTests, all_reduce_tab
 from hybrid_des.measured.calibration.runs import one_of
 from hybrid_des.units import format_bytes, format_seconds, to_seconds
 
-SEVERAL = "times are those of all adapters of a node together"
-UNLISTED = "its hosts are not known; if there are several, times are those of all adapters of a node together"
+SEVERAL = "times are those of all NICs of a node together"
+UNLISTED = "its hosts are not known; if there are several, times are those of all NICs of a node together"
 SHARES = ", of which infiniband.table gives each its share by nics_per_node; or say --nics-per-node"
 
 
@@ -127,7 +127,7 @@ def _range(made: Table) -> str:
     (first, _), (last, _) = times.entries[0], times.entries[-1]
     empty = format_seconds(to_seconds(times.latency))
     line = f" ({empty} at zero)" if made.law is None else ""
-    by = f" by NCCL's laws for {made.law}" if made.law is not None else ""
+    by = f" by NCCL's timing model for {made.law}" if made.law is not None else ""
     return f"sizes below {format_bytes(first)}{line} and above {format_bytes(last)} are extrapolated{by}"
 
 

@@ -19,7 +19,7 @@ from hybrid_des.errors import HybridDesError, UsageError, one_line
 from hybrid_des.interface.cli.deadline import has_timer, timer
 from hybrid_des.interface.live.controls import controls_of
 from hybrid_des.interface.live.possible import possible_values
-from hybrid_des.interface.live.schedules import Sizes, schedule_runs
+from hybrid_des.interface.live.schedules import Sizes, by_bubble, schedule_runs
 from hybrid_des.report.content import content_of
 from hybrid_des.report.explained import in_brief, offered
 from hybrid_des.report.fact import Fact
@@ -188,7 +188,9 @@ def answer(
             return {"number": request.number, **_why(state, request, newer, early)}
         return {"number": request.number, **_ANSWERS[request.want](state, request, newer)}
     except HybridDesError as error:
-        return {"number": request.number, "problems": str(error).splitlines(), "fields": problems_by_path(error)}
+        lines = str(error).splitlines()
+        others = [line for line in lines if not _CHANGED.match(line)]
+        return {"number": request.number, "problems": lines, "fields": problems_by_path(error), "others": others}
     except OSError as error:
         return {"number": request.number, "problems": [f"{error.filename}: {error.strerror or error}"]}
 
@@ -323,6 +325,7 @@ def _schedules(state: ServerState, request: Request, newer: Callable[[], bool]) 
         if newer():
             raise NewerRequest
         runs.append(entry)
+    runs = by_bubble(runs)
     return {"runs": [about for about, _ in runs], "data": [data for _, data in runs]}
 
 

@@ -3,9 +3,11 @@ const STEPS = 300, PAUSE = 800;                       // positions of a slider; 
 const UNITS = { time: [[1, "s"], [1e-3, "ms"], [1e-6, "us"], [1e-9, "ns"]], size: [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]] };
 UNITS.bandwidth = UNITS.size.map(([size, name]) => [size, `${name}/s`]);
 const WHERE = ["gpu", "node", "stage", "nic", "link"];
-const { files, file, overrides } = JSON.parse($("about").textContent).more;
+const { files, file, overrides, server } = JSON.parse($("about").textContent).more;
+try { localStorage.setItem("hybrid-des live", JSON.stringify({ server, page: location.pathname })); } catch { /* not kept: entry.html asks for the address */ }
 let state = { file, changes: {} }, past = [], future = [], pins = [];
-let asked = 0, answer = null, settled = null, touched = ["", 0], ranges = {}, drawing = Promise.resolve(), edited = null, held = false;
+let asked = 0, answer = null, settled = null, touched = ["", 0], ranges = {}, drawing = Promise.resolve(), held = false;
+const sent = new Map();                               // the state of every request that may still be answered
 let reasons = 0, pause = 0, told = {}, possible = {}, pinning = [];   // the request for reasons, the timer before it, and what is known of its answer; values that are possible; states still to be pinned
 const IDLE = 500;                                     // milliseconds without a change after which reasons are asked for
 
@@ -15,11 +17,14 @@ const send = connect((found) => {
   if (found.number === reasons) { reason(found.problems ? { advice: { label: "Change", lines: [], none: found.problems.join("\n") } } : found); return; }
   if ("why" in found || "possible" in found) return;                     // of an older state
   if (found.number < asked && found.problems) return;                    // of a value that has changed again
-  if (found.problems) { refuse(found.problems, found.fields); return; }
-  drawing = drawing.then(() => found.number < (answer?.number ?? 0) ? null : draw_answer(found)).catch((error) => refuse([String(error)]));
+  drawing = drawing.then(() => {                                         // in turn, or the picture of an older state would take the problem away
+    if (found.problems) { if (found.number === asked) refuse(found.problems, found.fields, found.others); return null; }
+    return found.number < (answer?.number ?? 0) ? null : draw_answer(found);
+  }).catch((error) => refuse([String(error)]));
 }, (why) => refuse([why]));
 function ask() {
   asked = send({ file: state.file, changes: state.changes });
+  sent.set(asked, state);
   $("status").textContent = "simulating";
   clearTimeout(pause); reasons = 0; told = {}; $("why").classList.add("old"); delete document.body.dataset.why;
   for (const one of document.querySelectorAll("#why button")) one.disabled = true;   // what they set belongs to the state before
@@ -42,21 +47,26 @@ function back(from, to) {                             // undo and redo
   if (!from.length) return;
   to.push(state); state = from.pop(); touched = ["", 0]; settled = answer; ask();
 }
-function refuse(problems, fields = {}) {
-  const wrong = Object.entries(fields).filter(([path, text]) => mark(path, text)), last = touched[0];
-  if (!wrong.length && last && mark(last, problems[0])) wrong.push([last]);
-  $("problem").textContent = wrong.length ? "" : problems.join("\n"); $("status").textContent = wrong.length ? "not possible" : "";
+function refuse(problems, fields = null, others = problems) {   // the picture stays; each problem is said at its control, and above the page if it belongs to none
+  const last = touched[0];
+  unmark();
+  let wrong = Object.entries(fields ?? {});
+  if (fields && !wrong.length && last in state.changes) { wrong = [[last, others.join("\n")]]; others = []; }
+  for (const [path, text] of wrong) mark(path, text);
+  $("problem").textContent = others.join("\n"); $("status").textContent = "";
   document.querySelector("main").classList.add("old");
   document.body.dataset.problems = problems.length;
 }
-
-function mark(path, text) {                           // what is wrong with a value, at its field; false if it has none
-  const field = $(`value-${path}`), said = $(`wrong-${path}`);
-  if (!field) return false;
-  field.setAttribute("aria-invalid", text ? "true" : "false"); said.textContent = text; said.hidden = !text;
-  return true;
+function mark(path, text) {                           // what is wrong with a value, at its control: values without one are set by the last field
+  const home = $(`wrong-${path}`) ? path : "other", said = $(`wrong-${home}`);
+  said.textContent = home === path ? text : `${path}: ${text}`; said.hidden = false;
+  ($(`value-${home}`) ?? $(home === "slow" ? "add-slow" : home))?.setAttribute("aria-invalid", "true");
+  for (let group = said.closest("details"); group; group = group.parentElement.closest("details")) group.open = true;
 }
-const unmark = () => { for (const one of answer?.controls ?? []) mark(one.path, ""); };
+function unmark() {
+  for (const said of document.querySelectorAll(".wrong")) { said.textContent = ""; said.hidden = true; }
+  for (const field of document.querySelectorAll("[aria-invalid=true]")) field.setAttribute("aria-invalid", "false");
+}
 
 // -- the address: its state can be sent, and stays when the page is read again ---------------------------------------
 const texts_of = ({ file, changes }) => [["file", file], ...Object.entries(changes).map(([path, text]) => ["set", `${path}=${text}`])];
@@ -65,11 +75,12 @@ function state_in(parameters) {
   for (const text of parameters.getAll("set")) { const at = text.indexOf("="); if (at > 0) changes[text.slice(0, at)] = text.slice(at + 1); }
   return { file: parameters.get("file") ?? file, changes };
 }
-function remember() {
-  const parameters = new URLSearchParams(texts_of(state));
+function remember() {                                 // the state that is drawn
+  const parameters = new URLSearchParams(texts_of(answer));
   for (const one of pins) parameters.append("pin", new URLSearchParams(texts_of(one)));
   history.replaceState(null, "", `#${parameters}`);
 }
+const link = () => `${location.origin}/${location.hash}`;   // without the token, which entry.html adds in a browser that knows it
 function recall() {                                   // the state that the address has; pinned runs are simulated first
   const parameters = new URLSearchParams(location.hash.slice(1));
   if (!parameters.has("file")) { if (!answer) ask(); return; }   // a time of a rank, see timeline.js
@@ -81,12 +92,14 @@ function recall() {                                   // the state that the addr
 // -- the answer ------------------------------------------------------------------------------------------------------
 async function draw_answer(found) {
   if (answer && answer.file !== found.file) { settled = null; pins = []; ranges = {}; $("controls").dataset.kinds = ""; }
-  answer = found; answer.changes = { ...state.changes };
+  const before = answer;
+  answer = found; answer.changes = { ...sent.get(found.number).changes };
+  for (const number of sent.keys()) if (number < found.number) sent.delete(number);
+  if (pinning.length && found.number === asked) { pins.push(answer); state = pinning.shift(); ask(); return; }
+  try { await timelines(); } catch (error) { answer = before; throw error; }   // all of the page changes, or nothing
   document.querySelector("main").classList.remove("old");
   $("problem").textContent = ""; delete document.body.dataset.problems;
-  if (pinning.length && found.number === asked) { pins.push(answer); state = pinning.shift(); ask(); return; }
   texts(); controls(); unmark(); slow(); buttons(); remember();
-  await timelines();
   if (found.number === asked) { clearTimeout(pause); pause = setTimeout(ask_why, IDLE); }
   if (!document.body.dataset.ready) begin();
   if (found.number === asked) $("status").textContent = "";
@@ -201,10 +214,13 @@ function controls() {
   for (const one of answer.controls) {
     const field = $(`value-${one.path}`), slider = $(`slider-${one.path}`);
     field.closest(".control").classList.toggle("changed", one.path in state.changes);
-    if (document.activeElement !== field || edited !== field) { if (one.kind === "flag") field.checked = one.value === "true"; else field.value = one.value; }
-    if (slider && document.activeElement !== slider) slider.value = toPosition(one, one.number);
+    if (state.changes[one.path] !== answer.changes[one.path] || (document.activeElement === field && typed(field))) continue;   // a newer value
+    if (one.kind === "flag") field.checked = one.value === "true"; else put(field, one.value);
+    if (slider && !held) slider.value = toPosition(one, one.number);
   }
 }
+function put(field, text) { if (field.tagName === "INPUT") field.defaultValue = text; field.value = text; }
+const typed = (field) => field.tagName === "INPUT" && field.value !== field.defaultValue;   // a text that is not yet a change
 function build() {
   const open = new Set([...document.querySelectorAll("#controls details:not([open])")].map((group) => group.dataset.group)), focus = document.activeElement?.id;
   const groups = new Map();
@@ -225,10 +241,10 @@ function row(one) {
   const field = one.kind === "choice" ? element("select") : element("input", "", { type: one.kind === "flag" ? "checkbox" : "text" });
   field.id = `value-${one.path}`;
   field.setAttribute("aria-describedby", `wrong-${one.path} range-${one.path}`);
-  const range = element("small", "", { id: `range-${one.path}`, className: "range" }), wrong = element("small", "", { id: `wrong-${one.path}`, className: "wrong", hidden: true });
+  const range = element("small", "", { id: `range-${one.path}`, className: "range" }), wrong = element("small", "", { id: `wrong-${one.path}`, className: "wrong", hidden: true, role: "alert" });
   for (const name of one.choices) field.append(element("option", name, { value: name }));
-  field.oninput = () => { edited = field; if (one.kind === "choice" || one.kind === "flag") change(one.path, one.kind === "flag" ? String(field.checked) : field.value); };
-  field.onchange = () => { edited = null; if (one.kind !== "choice" && one.kind !== "flag") change(one.path, field.value.trim()); };
+  field.oninput = () => { if (one.kind === "choice" || one.kind === "flag") change(one.path, one.kind === "flag" ? String(field.checked) : field.value); };
+  field.onchange = () => { if (one.kind !== "choice" && one.kind !== "flag") { put(field, field.value.trim()); change(one.path, field.value); } };
   const label = element("label", one.label, { htmlFor: field.id });
   if (one.kind === "flag") { box.append(field, label, wrong); return box; }
   box.append(label);
@@ -237,8 +253,8 @@ function row(one) {
   ranges[one.path] = known ? [Math.min(known[0], one.number || Infinity), Math.max(known[1], one.number)] : [one.least, one.most];
   const [least, most] = scaled(one) ? [0, STEPS] : ranges[one.path];
   const slider = element("input", "", { type: "range", id: `slider-${one.path}`, min: least, max: most, step: one.kind === "share" ? 0.01 : 1 });
-  slider.setAttribute("aria-label", one.label);
-  slider.oninput = () => { field.value = written(fromPosition(one, Number(slider.value)), one.kind); change(one.path, field.value); };
+  slider.setAttribute("aria-label", one.label); slider.setAttribute("aria-describedby", field.getAttribute("aria-describedby"));
+  slider.oninput = () => { put(field, written(fromPosition(one, Number(slider.value)), one.kind)); change(one.path, field.value); };
   box.append(slider, field, range, wrong);
   return box;
 }
@@ -255,25 +271,27 @@ function spans(numbers) {                             // 1, 2, 3, 8 as 1–3, 8
   return said.length > 8 ? `${said.slice(0, 7).join(", ")} … ${said[said.length - 1]}` : said.join(", ");
 }
 function slow() {
-  if ($("slow").contains(document.activeElement) && $("slow").childElementCount === answer.slow.length) return;
-  const all = answer.slow, put = (items) => change("slow", items.length ? JSON.stringify(items) : "none");
-  const others = (i, next) => put(all.map((one, k) => k === i ? next : one));
+  const parts = () => [...$("slow").querySelectorAll("select, input, button")], focus = parts().indexOf(document.activeElement);
+  if (focus >= 0 && (held || typed(document.activeElement))) return;
+  const all = answer.slow, set = (items) => change("slow", items.length ? JSON.stringify(items) : "none");
+  const others = (i, next) => set(all.map((one, k) => k === i ? next : one));
   $("slow").replaceChildren(...all.map((item, i) => {
     const box = element("div", "", { className: "slow", title: JSON.stringify(item) }), kind = WHERE.find((name) => name in item) ?? "gpu";
-    const what = element("select"), which = element("input", "", { value: item[kind], size: 6 });
+    const what = element("select"), which = element("input", "", { defaultValue: item[kind], size: 6 });
     for (const name of WHERE) what.append(element("option", name, { value: name, selected: name === kind }));
     what.setAttribute("aria-label", "kind of slow part"); which.setAttribute("aria-label", "which one");
-    const target = () => { const { [kind]: _, ...rest } = item; const text = which.value.trim(); others(i, { [what.value]: /^\d+$/.test(text) ? Number(text) : text, ...rest }); };
+    const target = () => { which.defaultValue = which.value; const { [kind]: _, ...rest } = item; const text = which.value.trim(); others(i, { [what.value]: /^\d+$/.test(text) ? Number(text) : text, ...rest }); };
     what.onchange = () => { if (/^\d+$/.test(which.value) === ["nic", "link"].includes(what.value)) which.value = { nic: "node0/nic0", link: "node0/nic0/out" }[what.value] ?? 0; target(); };
     which.onchange = target;
     const factor = element("input", "", { type: "range", min: 0.05, max: 1.5, step: 0.05, value: item.factor ?? 1, disabled: !("factor" in item) }), said = element("output", "factor" in item ? `× ${item.factor}` : "");
     factor.setAttribute("aria-label", "speed");
-    factor.oninput = () => { item.factor = Number(factor.value); said.textContent = `× ${factor.value}`; put(all); };
+    factor.oninput = () => { item.factor = Number(factor.value); said.textContent = `× ${factor.value}`; set(all); };
     const away = element("button", "✕", { title: "remove" });
-    away.onclick = () => put(all.filter((_, k) => k !== i));
+    away.onclick = () => set(all.filter((_, k) => k !== i));
     box.append(what, which, factor, said, away);
     return box;
   }));
+  parts()[focus]?.focus();
 }
 
 // -- buttons ---------------------------------------------------------------------------------------------------------
@@ -297,9 +315,10 @@ function save({ yaml, name }) {
   link.click(); setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   $("status").textContent = `saved ${link.download}`; document.body.dataset.saved = yaml.length;
 }
-async function copy() {
-  try { await navigator.clipboard.writeText(answer.command); $("status").textContent = "copied"; }
-  catch { $("command").closest("details").open = true; getSelection().selectAllChildren($("command")); $("status").textContent = "press Ctrl+C to copy"; }
+async function copy(text, shown) {
+  shown.textContent = text;
+  try { await navigator.clipboard.writeText(text); $("status").textContent = "copied"; }
+  catch { shown.closest("details").open = true; getSelection().selectAllChildren(shown); $("status").textContent = "press Ctrl+C to copy"; }
 }
 for (const name of files) $("file").append(element("option", name, { value: name }));
 $("file").onchange = () => { if ($("file").value !== state.file) become({ file: $("file").value, changes: {} }); };
@@ -309,16 +328,18 @@ $("pin").onclick = () => { pins = [...pins.slice(0, 1), answer]; remember(); tim
 $("links").onclick = () => { look_of.brief = !look_of.brief; dress(); buttons(); };
 look_of.brief = true;
 $("save").onclick = () => send({ want: "yaml", file: state.file, changes: state.changes });
-$("copy").onclick = copy;
+$("copy").onclick = () => copy(answer.command, $("command"));
+$("copy-link").onclick = () => copy(link(), $("link"));
 $("add-slow").onclick = () => change("slow", JSON.stringify([...(answer?.slow ?? []), { gpu: 0, factor: 0.5 }]));
 $("other").onchange = (event) => {
   const [, path, text] = /^\s*([\w.-]+)\s*=\s*(.*?)\s*$/.exec(event.target.value) ?? [];
-  if (path) { change(path, text); event.target.value = ""; } else if (event.target.value) refuse([`${event.target.value}: expected a path and a value, such as seed=1`]);
+  if (path) { change(path, text); event.target.value = ""; } else if (event.target.value) mark("other", `${event.target.value}: expected a path and a value, such as seed=1`);
 };
 window.addEventListener("pointerdown", () => { held = true; touched = ["", 0]; }, true);
 for (const name of ["pointerup", "pointercancel", "blur"]) window.addEventListener(name, () => { held = false; }, true);
 window.addEventListener("keydown", (event) => {
-  if (!(event.ctrlKey || event.metaKey) || event.target.matches?.("input[type=text], input:not([type]), input[type=search]")) return;
+  if (event.key === "Escape" && event.target.closest?.("aside") && event.target.type === "text") event.target.value = event.target.defaultValue;
+  if (!(event.ctrlKey || event.metaKey) || (event.target.matches?.("input[type=text], input:not([type]), input[type=search]") && typed(event.target))) return;   // a text that is being typed has its own undo
   const key = event.key.toLowerCase();
   if (key === "z" && !event.shiftKey) { event.preventDefault(); back(past, future); }
   else if (key === "y" || key === "z") { event.preventDefault(); back(future, past); }

@@ -1,12 +1,14 @@
 """Every schedule on free links, side by side: as data for a page, and the page as one file for lectures."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from hybrid_des.errors import HybridDesError, one_line
+from hybrid_des.interface.live.schedule_formulas import row_of
 from hybrid_des.pipeline import schedules
 from hybrid_des.planning.planner import plan_of
 from hybrid_des.report.page.document import PageRun, fill, run_data
@@ -87,8 +89,8 @@ def _scenario(schedule: dict[str, Any], pipeline: int, overrides: Sequence[str])
 
 
 def schedule_runs(sizes: Sizes, overrides: Sequence[str] = ()) -> Iterator[tuple[dict[str, Any], str]]:
-    """Every schedule by name, as `run_data` gives it, with what is said of it; or why it does not take these sizes."""
-    overrides = [*_times(sizes), *overrides]
+    """Every schedule by name, as `run_data` gives it, with its table row; or why it does not take these sizes."""
+    times, overrides = _said(sizes, overrides), [*_times(sizes), *overrides]
     for name in schedules.names():
         chunks = sizes.chunks if schedules.find(name).facts["many_chunks"] else None
         try:
@@ -99,7 +101,12 @@ def schedule_runs(sizes: Sizes, overrides: Sequence[str] = ()) -> Iterator[tuple
             yield {**about, "lanes": [], "kinds": [], "causes": [], "key": [], "left_out": []}, ""
         else:
             about, data = run_data(PageRun(Result(done), name=name))
-            yield {**about, "note": _note(done, chunks)}, data
+            yield {**about, "note": _note(done, chunks), "row": row_of(done, times)._asdict()}, data
+
+
+def by_bubble(runs: Iterable[tuple[dict[str, Any], str]]) -> list[tuple[dict[str, Any], str]]:
+    """Runs from the smallest bubble to the largest, equal ones by name, and at the end those that are refused."""
+    return sorted(runs, key=lambda run: (run[0]["row"]["bubble"] if "row" in run[0] else inf, run[0]["name"]))
 
 
 def _times(sizes: Sizes) -> list[str]:
@@ -115,6 +122,8 @@ def _note(done: Run, chunks: int | None) -> str:
     most = max(peaks)
     held = f"at most {most:.3g} {UNIT} held" + (f", on rank {peaks.index(most)}" if min(peaks) < most else "")
     figures = [format_seconds(summary["step_time_s"]), f"bubble {summary['step_shares']['bubble']:.1%}", held]
+    if len(done.plan.paths) > 1:
+        figures.append("weights held twice")
     return " · ".join([*figures, *([f"v = {chunks}"] if chunks is not None else [])])
 
 
@@ -126,7 +135,7 @@ def schedules_page(sizes: Sizes, overrides: Sequence[str] = (), *, connected: bo
         overrides: further values of every schedule's scenario, as `--set`.
         connected: whether a server answers when sizes are changed; else the page has no fields for them.
     """
-    runs = [] if connected else list(schedule_runs(sizes, overrides))
+    runs = [] if connected else by_bubble(schedule_runs(sizes, overrides))
     more = {"sizes": _said(sizes, overrides), "connected": connected, "unit": [ACTIVATIONS, UNIT]}
     connection = (FOLDER / "connection.js").read_text(encoding="utf-8") if connected else ""
     return fill(FOLDER / "schedules.html", runs, more=more, TITLE="Pipeline schedules", CONNECTION=connection)

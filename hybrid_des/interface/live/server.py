@@ -1,6 +1,7 @@
 """The pages of `hybrid-des live`, served to this machine only.
 
-The address holds a random token, without which nothing is answered. Requests must name this host and come from these
+The address holds a random token; without it, the server sends only a page that asks for it, so that links without the
+token can be shared. Requests must name this host and come from these
 pages: another site that is open in the same browser can neither read them nor make them simulate. Pages load nothing
 else, and what they send is limited in size, in files that it may name, and in real time.
 
@@ -59,7 +60,7 @@ class LocalOnlyHandler(RequestHandler):
             raise HTTPError(403, reason="Unknown host")
         if self.request.headers.get("Origin") not in (None, f"http://{host}"):
             raise HTTPError(403, reason="Unknown origin")
-        if not secrets.compare_digest(str(self.path_args[0]).encode(), self.settings["token"].encode()):
+        if self.path_args and not secrets.compare_digest(self.path_args[0].encode(), self.settings["token"].encode()):
             raise HTTPError(403, reason="Wrong token")
         self.set_header("Content-Security-Policy", CONTENT.format(host=host))
 
@@ -75,6 +76,15 @@ class LocalOnlyHandler(RequestHandler):
         return state
 
 
+class EntryPage(LocalOnlyHandler):
+    """The page at an address without the token, which says nothing of the scenario and asks for the token."""
+
+    def get(self) -> None:
+        """Send it."""
+        text = (FOLDER / "entry.html").read_text(encoding="utf-8")
+        self.finish(text.replace("{{SERVER}}", self.settings["server"]))
+
+
 class LivePage(LocalOnlyHandler):
     """The page with the controls."""
 
@@ -83,7 +93,10 @@ class LivePage(LocalOnlyHandler):
         state, texts = self.state, {}
         for name, file in {"LIVESTYLE": "live.css", "CONNECTION": "connection.js", "LIVE": "live.js"}.items():
             texts[name] = (FOLDER / file).read_text(encoding="utf-8")
-        more = {"files": state.files(), "file": state.file.name, "overrides": state.overrides}
+        more = {
+            "files": state.files(), "file": state.file.name, "overrides": state.overrides,
+            "server": self.settings["server"],
+        }  # fmt: skip
         self.finish(fill(FOLDER / "live.html", [], more=more, TITLE=html.escape(state.file.name), **texts))
 
 
@@ -172,9 +185,13 @@ async def serve(state: ServerState, port: int, ready: Callable[[str], None]) -> 
     token = secrets.token_urlsafe(24)
     pages: set[PageConnection] = set()
     spare = [warm(state)]
+    handlers: list[Any] = [
+        (r"/", EntryPage), (r"/([^/]*)/", LivePage), (r"/([^/]*)/schedules", SchedulesPage),
+        (r"/([^/]*)/socket", PageConnection),
+    ]  # fmt: skip
     application = Application(
-        [(r"/([^/]*)/", LivePage), (r"/([^/]*)/schedules", SchedulesPage), (r"/([^/]*)/socket", PageConnection)],
-        state=state, token=token, hosts={f"{HOST}:{port}", f"localhost:{port}"}, pages=pages, spare=spare,
+        handlers, state=state, token=token, server=secrets.token_hex(8),
+        hosts={f"{HOST}:{port}", f"localhost:{port}"}, pages=pages, spare=spare,
         log_function=lambda handler: None, websocket_max_message_size=MOST_BYTES, default_handler_class=NotFoundHandler,
     )  # fmt: skip
     server = HTTPServer(application, max_body_size=MOST_BYTES, max_header_size=MOST_BYTES)

@@ -116,8 +116,8 @@ def _as_with_fewer_adapters(run: NcclTests, given: Given, predicted: Predicted, 
         buses[count] = predicted.bus_bandwidth(last.size, Predicted(run, fewer).time(last.size))
         count //= 2
     if last.measured_bus < buses[1] * (1 - WITHIN):
-        return f"; less than a single adapter per node would give ({buses[1]:.4g})"
+        return f"; less than a single NIC per node would give ({buses[1]:.4g})"
     count = min(buses, key=lambda each: abs(buses[each] - last.measured_bus))
     if not 1 - WITHIN <= last.measured_bus / buses[count] <= 1 / (1 - WITHIN):
         return ""
-    return f"; about what {count} of {predicted.adapters} adapters per node would give ({buses[count]:.4g})"
+    return f"; about what {count} of {predicted.adapters} NICs per node would give ({buses[count]:.4g})"

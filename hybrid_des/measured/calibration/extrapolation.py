@@ -13,7 +13,7 @@ from hybrid_des.measured.calibration.nccl_tests import Measurement, NcclTests
 from hybrid_des.measured.calibration.predicted import SIMULATED, Given, Predicted
 
 SMALLEST, LARGEST, FACTOR = 2**10, 2**34, 4  # sizes beyond the measured ones: 1 KiB to 16 GiB
-LINE = "beyond the measured sizes, times go on in a straight line and not by NCCL's laws"
+LINE = "beyond the measured sizes, times go on in a straight line and not by NCCL's timing model"
 SHIFT = "send-receive"
 
 
@@ -39,7 +39,7 @@ class Table(NamedTuple):
     @property
     def beyond(self) -> str:
         """Where times beyond the measured ones come from; nothing if there are none."""
-        return "" if self.whole.extent is None else f"other sizes by NCCL's laws for {self.law}"
+        return "" if self.whole.extent is None else f"other sizes by NCCL's timing model for {self.law}"
 
     @property
     def group(self) -> MeasuredGroup:

@@ -154,9 +154,9 @@ def _reached(traces: Sequence[KinetoTrace], peak: float, notes: list[str]) -> li
                     (flops, took / 1e9)
                 )
     if lacking:
-        notes.append(f"{lacking} products are not in 16 bits, or have no shapes; they are left out")
+        notes.append(f"{lacking} GEMMs are not in 16 bits, or have no shapes; they are left out")
     if not shares:
-        notes.append("no efficiency: no 16-bit products with shapes of at least 10 µs; profile with record_shapes=True")
+        notes.append("no efficiency: no 16-bit GEMMs with shapes of at least 10 µs; profile with record_shapes=True")
     return [_share(what, np.array(each), peak) for what, each in sorted(shares.items(), reverse=True)]
 
 

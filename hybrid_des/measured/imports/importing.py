@@ -47,15 +47,15 @@ def import_profile(
     schedule: str | None = None,
     gpu: str | None = None,
 ) -> Imported:
-    """Read a profile, make a scenario of it, and simulate it.
+    """Read a profile, make a scenario from it, and simulate it.
 
     Args:
         target: a file, a folder, an archive or a pattern of files, or several of them.
         progress: called while large files are read.
         machine: a scenario, the path of its file, or a mapping: its cluster carries the messages of traces without a
             pipeline; default: the recorded times.
-        overheads_from: recordings of the same pipeline with other numbers of chunks per rank, which tell the host time
-            of ops from work.
+        overheads_from: recordings of the same pipeline with other numbers of chunks per rank, to separate host
+            time from work.
         schedule: the name of the schedule of a table or of event dumps; default: the one with the recorded order.
         gpu: the catalogue's name of the GPU of traces that do not name it, for the shares of its peak.
 

@@ -120,11 +120,11 @@ def record(path: str | Path, warmup: int = 1) -> Iterator[Recorder]:
     """Record the ops that pipeline schedules of PyTorch run in this block, on all ranks, as a table.
 
     All ranks enter and leave the block together; at its end rank 0 gets the ops of all and writes them. If the block
-    ends by an error, each rank writes its own ones beside it, with its rank in the name.
+    ends with an error, each rank writes its own ops to a file next to it, with its rank in the name.
 
     Args:
         path: the CSV file, as `hybrid-des import` and `workload.durations` read it.
-        warmup: the number of first steps that are left out: in its first one, a schedule works out shapes.
+        warmup: number of initial steps to leave out: in its first step, a schedule infers shapes.
 
     Raises:
         UsageError: PyTorch is not installed, several schedules were run, nothing was recorded, or the file cannot be

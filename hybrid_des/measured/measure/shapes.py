@@ -40,7 +40,7 @@ def shape_of(scenario: Scenario) -> Shape:
     if options.mlp not in ("gelu", "swiglu") or not options.ffn:
         raise Refusal("a step is measured of models with mlp gelu or swiglu only")
     if options.attention != "flash" or options.pytorch:
-        raise Refusal("a step is measured with flash attention and joined products only")
+        raise Refusal("a step is measured with flash attention and fused projections only")
     tensor = scenario.parallel.tensor
     shared = options.kv_heads or options.heads
     for what, size in (("heads", options.heads), ("kv_heads", shared), ("ffn", options.ffn), ("vocab", options.vocab)):

@@ -1,8 +1,10 @@
 """Pipeline schedules, one per file: a registered function from `PlanRequest` to `Plan`."""
 
 from hybrid_des.pipeline.schedules.registration import (
+    Formula,
     Peak,
     Scheduler,
+    UniformSizes,
     find,
     make_plan,
     names,
@@ -12,5 +14,5 @@ from hybrid_des.pipeline.schedules.registration import (
 )
 
 __all__ = [
-    "Peak", "Scheduler", "find", "make_plan", "names", "planned", "schedule", "title_of",
+    "Formula", "Peak", "Scheduler", "UniformSizes", "find", "make_plan", "names", "planned", "schedule", "title_of",
 ]  # fmt: skip

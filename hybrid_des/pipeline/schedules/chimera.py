@@ -13,10 +13,20 @@ With m = p and I+W = 2F the efficiency is 1 − (p−2)/(1.5m+p−2). Memory p/2
 weights.
 """
 
+from fractions import Fraction
+
 from hybrid_des.errors import Refusal
 from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, two_way
-from hybrid_des.pipeline.schedules.registration import schedule
+from hybrid_des.pipeline.schedules.registration import UniformSizes, schedule
 from hybrid_des.pipeline.schedules.time_slots import Slots
+
+
+def _formula(sizes: UniformSizes) -> Fraction | None:
+    """Time mT divided by the efficiency 1 − (p−2)/(1.5m+p−2), at m = p and I+W = 2F."""
+    p, m = sizes.p, sizes.m
+    if m != p or sizes.input + sizes.weight != 2 * sizes.forward:
+        return None
+    return m * sizes.total / (1 - (p - 2) / (Fraction(3, 2) * m + p - 2))
 
 
 @schedule(
@@ -28,6 +38,7 @@ from hybrid_des.pipeline.schedules.time_slots import Slots
     source="arXiv 2107.06925",
     chunks=1,
     peak=lambda request, rank: min(request.microbatches, request.pipeline),
+    formula=_formula,
 )
 def chimera(request: PlanRequest) -> Plan:
     """Units of p micro-batches on the grid.

@@ -17,7 +17,7 @@ from hybrid_des.errors import Refusal
 from hybrid_des.options import Elsewhere, Flag, Number, Options
 from hybrid_des.pipeline.plan import Action, Plan, PlanRequest, two_way
 from hybrid_des.pipeline.schedules.patterns import Writer
-from hybrid_des.pipeline.schedules.registration import schedule
+from hybrid_des.pipeline.schedules.registration import UniformSizes, schedule
 
 
 class Pairs(Options):
@@ -27,6 +27,11 @@ class Pairs(Options):
     """Whether a forward and a backward run as one fused action."""
     fused_time: Annotated[Number, Elsewhere(1)] = Fraction(1)
     """Time of a fused pair relative to the sum of its parts."""
+
+
+def _formula(sizes: UniformSizes) -> Fraction | None:
+    """Time mT + (p−2)T/3 at F = I = W."""
+    return (sizes.m + Fraction(sizes.p - 2, 3)) * sizes.total if sizes.equal else None
 
 
 @schedule(
@@ -39,6 +44,7 @@ class Pairs(Options):
     chunks=1,
     options=Pairs,
     peak=lambda request, rank, options: request.pipeline + 1,
+    formula=_formula,
 )
 def dualpipe(request: PlanRequest, options: Pairs) -> Plan:
     """Eight phases over each half of the ranks.

@@ -15,7 +15,12 @@ from hybrid_des.errors import Refusal
 from hybrid_des.pipeline.plan import Plan, PlanRequest, wave
 from hybrid_des.pipeline.schedules.dualpipe import Pairs, eight_phases
 from hybrid_des.pipeline.schedules.patterns import Writer
-from hybrid_des.pipeline.schedules.registration import schedule
+from hybrid_des.pipeline.schedules.registration import UniformSizes, schedule
+
+
+def _formula(sizes: UniformSizes) -> Fraction | None:
+    """Time mT + (p−1)T/3 at F = I = W."""
+    return (sizes.m + Fraction(sizes.p - 1, 3)) * sizes.total if sizes.equal else None
 
 
 @schedule(
@@ -28,6 +33,7 @@ from hybrid_des.pipeline.schedules.registration import schedule
     chunks=2,
     options=Pairs,
     peak=lambda request, rank, options: request.pipeline + Fraction(1, 2),
+    formula=_formula,
 )
 def dualpipe_v(request: PlanRequest, options: Pairs) -> Plan:
     """Eight phases over all ranks.

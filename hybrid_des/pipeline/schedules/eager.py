@@ -8,7 +8,7 @@ backward to arrive. Time (m+p−1)(F+B), even with moderate delays between ranks
 """
 
 from hybrid_des.pipeline.plan import Plan, PlanRequest
-from hybrid_des.pipeline.schedules.one_f_one_b import alternating
+from hybrid_des.pipeline.schedules.one_f_one_b import alternating, fill_and_drain
 from hybrid_des.pipeline.schedules.registration import schedule
 
 
@@ -21,6 +21,7 @@ from hybrid_des.pipeline.schedules.registration import schedule
     source="arXiv 2211.05322",
     chunks=1,
     peak=lambda request, rank: min(request.microbatches, 2 * (request.pipeline - 1 - rank) + 1),
+    formula=fill_and_drain,
 )
 def eager(request: PlanRequest) -> Plan:
     """Warm-up 2(p−1−r) on rank r."""

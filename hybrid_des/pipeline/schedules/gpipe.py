@@ -10,6 +10,7 @@ the GPipe paper; fifo the oldest, as in PyTorch.
 from hybrid_des.options import Options
 from hybrid_des.pipeline.plan import Plan, PlanRequest
 from hybrid_des.pipeline.schedules.looped_bfs import BackwardOrder, breadth_first
+from hybrid_des.pipeline.schedules.one_f_one_b import fill_and_drain
 from hybrid_des.pipeline.schedules.registration import schedule
 
 
@@ -30,6 +31,7 @@ class Gpipe(Options):
     chunks=1,
     options=Gpipe,
     peak=lambda request, rank, options: request.microbatches,
+    formula=fill_and_drain,
 )
 def gpipe(request: PlanRequest, options: Gpipe) -> Plan:
     """Looped breadth-first with one chunk."""

@@ -19,12 +19,22 @@ The order is fixed on a grid of slots, one per forward and two per backward, for
     4  The next group starts when the first micro-batch's last backward on rank 0 ends.
 """
 
+from fractions import Fraction
+
 from hybrid_des.errors import Refusal
 from hybrid_des.pipeline.plan import Op, Path, Plan, PlanRequest, wave
-from hybrid_des.pipeline.schedules.registration import schedule
+from hybrid_des.pipeline.schedules.registration import UniformSizes, schedule
 from hybrid_des.pipeline.schedules.time_slots import Slots
 
 LENGTH = {"F": 1, "B": 2}
+
+
+def _formula(sizes: UniformSizes) -> Fraction | None:
+    """3m + [2(p−1) + (k−1)(p−1.5)]/w in units of F, at I+W = 2F and m = kp."""
+    p, m, waves = sizes.p, sizes.m, Fraction(sizes.v, 2)
+    if m % p or sizes.input + sizes.weight != 2 * sizes.forward:
+        return None
+    return sizes.forward * (3 * m + (2 * (p - 1) + (m // p - 1) * (p - Fraction(3, 2))) / waves)
 
 
 @schedule(
@@ -36,6 +46,7 @@ LENGTH = {"F": 1, "B": 2}
     source="SC'23, arXiv 2308.15762",
     many_chunks=True,
     peak=lambda request, rank: min(request.microbatches, request.pipeline),
+    formula=_formula,
 )
 def hanayo(request: PlanRequest) -> Plan:
     """Place the groups on the grid and read off the programs.

@@ -17,12 +17,19 @@ from fractions import Fraction
 
 from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules.one_f_one_b import IN_TURN, InPairs, in_turn
-from hybrid_des.pipeline.schedules.registration import schedule
+from hybrid_des.pipeline.schedules.registration import UniformSizes, schedule
 
 
 def _peak(request: PlanRequest, rank: int, options: InPairs) -> Fraction:
     p, m, v = request.pipeline, request.microbatches, request.chunks
     return Fraction(min(m * v, 2 * (p - 1 - rank) + (v - 1) * round_length(p, m) + 1 + options.pairs), v)
+
+
+def _formula(sizes: UniformSizes) -> Fraction | None:
+    """Time mT + (p−1)T/v; the paper's rounds need a multiple of p micro-batches."""
+    if sizes.m % sizes.p:
+        return None
+    return (sizes.m + Fraction(sizes.p - 1, sizes.v)) * sizes.total
 
 
 @schedule(
@@ -35,6 +42,7 @@ def _peak(request: PlanRequest, rank: int, options: InPairs) -> Fraction:
     many_chunks=True,
     options=InPairs,
     peak=_peak,
+    formula=_formula,
 )
 def interleaved(request: PlanRequest, options: InPairs = IN_TURN) -> Plan:
     """Warm-up 2(p−1−r) + (v−1)g chunk forwards on rank r, and one more where pairs are one op."""

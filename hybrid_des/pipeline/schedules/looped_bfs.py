@@ -8,11 +8,12 @@ default); `fifo` runs the oldest first. Time mT + (p−1)T/v, memory m micro-bat
 which suits sharded weights and early gradient reduction.
 """
 
+from fractions import Fraction
 from typing import Annotated, Literal
 
 from hybrid_des.options import Elsewhere, Options, choice
 from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
-from hybrid_des.pipeline.schedules.registration import schedule
+from hybrid_des.pipeline.schedules.registration import UniformSizes, schedule
 
 BackwardOrder = Annotated[Literal["fifo", "lifo"], choice("fifo", "lifo"), Elsewhere("fifo")]
 
@@ -22,6 +23,13 @@ class LoopedBfs(Options):
 
     backward_order: BackwardOrder = "lifo"
     """Order of the backwards: fifo runs the oldest micro-batch first, lifo the newest."""
+
+
+def _formula(sizes: UniformSizes) -> Fraction | None:
+    """Time mT + (p−1)T/v, if no chunk waits for the one before it (m ≥ p)."""
+    if sizes.m < sizes.p:
+        return None
+    return (sizes.m + Fraction(sizes.p - 1, sizes.v)) * sizes.total
 
 
 @schedule(
@@ -34,6 +42,7 @@ class LoopedBfs(Options):
     many_chunks=True,
     options=LoopedBfs,
     peak=lambda request, rank, options: request.microbatches,
+    formula=_formula,
 )
 def looped_breadth_first(request: PlanRequest, options: LoopedBfs) -> Plan:
     """All chunks in turn."""

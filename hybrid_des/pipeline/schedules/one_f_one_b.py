@@ -10,12 +10,13 @@ neither of its halves waits for the other, so that rank r needs a warm-up of 2(p
 """
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from itertools import chain
 from typing import Annotated
 
 from hybrid_des.options import Elsewhere, Flag, Options
 from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
-from hybrid_des.pipeline.schedules.registration import schedule
+from hybrid_des.pipeline.schedules.registration import UniformSizes, schedule
 
 
 class InPairs(Options):
@@ -27,6 +28,11 @@ class InPairs(Options):
 
 
 IN_TURN = InPairs()
+
+
+def fill_and_drain(sizes: UniformSizes) -> Fraction | None:
+    """(m+p−1)T."""
+    return (sizes.m + sizes.p - 1) * sizes.total
 
 
 @schedule(
@@ -41,6 +47,7 @@ IN_TURN = InPairs()
     peak=lambda request, rank, options: min(
         request.microbatches, request.pipeline - rank + (request.pipeline - rank) * options.pairs
     ),
+    formula=fill_and_drain,
 )
 def one_forward_one_backward(request: PlanRequest, options: InPairs = IN_TURN) -> Plan:
     """Warm-up p−1−r on rank r; 2(p−1−r) + 1 where pairs are one op."""

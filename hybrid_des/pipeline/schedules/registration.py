@@ -12,7 +12,7 @@ last argument. A chunk is a virtual pipeline stage. Files that register nothing 
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from hybrid_des.errors import PlanError
 from hybrid_des.options import Options
@@ -21,6 +21,39 @@ from hybrid_des.registry import Registry, completed
 
 Scheduler = Callable[..., Plan]  # (request[, options]) → plan; raises `Refusal`
 Peak = Callable[..., Fraction | int]  # (request, pipeline rank[, options]) → whole-rank micro-batches
+
+
+class UniformSizes(NamedTuple):
+    """Sizes of a pipeline whose ranks take equal times, with the letters of the formulas.
+
+    Attributes:
+        p: pipeline ranks.
+        m: micro-batches.
+        v: chunks per rank.
+        forward: F, of one micro-batch on one rank with all its chunks, in any unit.
+        input: I, the input part of the backward.
+        weight: W, its weight part.
+    """
+
+    p: int
+    m: int
+    v: int
+    forward: Fraction
+    input: Fraction
+    weight: Fraction
+
+    @property
+    def total(self) -> Fraction:
+        """T = F+I+W."""
+        return self.forward + self.input + self.weight
+
+    @property
+    def equal(self) -> bool:
+        """Whether F = I = W."""
+        return self.forward == self.input == self.weight
+
+
+Formula = Callable[[UniformSizes], Fraction | None]  # time with free sends and default options; None: does not hold
 
 _REGISTRY: Registry[Scheduler] = Registry("schedule", "hybrid_des.pipeline.schedules", returns=Plan)
 
@@ -72,15 +105,21 @@ class Facts(TypedDict, total=False):
         peak: upper bound on the activations of a rank, in whole-rank micro-batches, each counted whole from the start
             of its F to the end of its backward or, if that is split, of its I, and by the request's weight share from
             then to the end of its W; checked by tests.
+        formula: the formula of `time` as a function; shown beside the simulated time, never instead of it.
+        span: whether it counts a rank from its first op to its last (the longest such span), not the whole step.
     """
 
     title: str | None
     chunks: int | None
     many_chunks: bool
     peak: Peak | None
+    formula: Formula | None
+    span: bool
 
 
-_DEFAULTS: Facts = {"title": None, "chunks": None, "many_chunks": False, "peak": None}
+_DEFAULTS: Facts = {
+    "title": None, "chunks": None, "many_chunks": False, "peak": None, "formula": None, "span": False,
+}  # fmt: skip
 
 
 def schedule(

@@ -11,13 +11,23 @@ at p = m = 3 with unequal times). Real times then follow from the order: mT + (3
 and ≥ 4 (measured in the simulation). Memory ⌊p/2⌋+1 micro-batches.
 """
 
+from fractions import Fraction
+
 from hybrid_des.pipeline.plan import Plan, PlanRequest
 from hybrid_des.pipeline.schedules.building_blocks import fill_gaps, repeat
-from hybrid_des.pipeline.schedules.registration import schedule
+from hybrid_des.pipeline.schedules.registration import UniformSizes, schedule
 
 
 def _limit(pipeline: int) -> int:
     return pipeline // 2 + 1
+
+
+def _formula(sizes: UniformSizes) -> Fraction | None:
+    """Time mT + (3p−7)T/6 at F = I = W, p even and from 4 to m."""
+    p, m = sizes.p, sizes.m
+    if not sizes.equal or p % 2 or not 4 <= p <= m:
+        return None
+    return (m + Fraction(3 * p - 7, 6)) * sizes.total
 
 
 @schedule(
@@ -29,6 +39,7 @@ def _limit(pipeline: int) -> int:
     source="arXiv 2405.15362",
     chunks=2,
     peak=lambda request, rank: min(request.microbatches, _limit(request.pipeline)),
+    formula=_formula,
 )
 def v_half(request: PlanRequest) -> Plan:
     """Repeat the building block of half memory, and fill the gaps of warm-up and cool-down."""

@@ -11,13 +11,23 @@ from the order. At F = I = W, p ≥ 3 and m > p the time is mT + (2p−5/2)T/3, 
 the simulation); with unequal times or message delays, ranks wait in every round. Memory ⌊(p+1)/3⌋+1 micro-batches.
 """
 
+from fractions import Fraction
+
 from hybrid_des.pipeline.plan import Plan, PlanRequest
 from hybrid_des.pipeline.schedules.building_blocks import fill_gaps, repeat
-from hybrid_des.pipeline.schedules.registration import schedule
+from hybrid_des.pipeline.schedules.registration import UniformSizes, schedule
 
 
 def _limit(pipeline: int) -> int:
     return (pipeline + 1) // 3 + 1
+
+
+def _formula(sizes: UniformSizes) -> Fraction | None:
+    """Time mT + (2p−5/2)T/3 at F = I = W and 3 ≤ p < m; (2p−7/2)T/3 if 3 divides p."""
+    p, m = sizes.p, sizes.m
+    if not sizes.equal or not 3 <= p < m:
+        return None
+    return (m + (2 * p - Fraction(5 if p % 3 else 7, 2)) / 3) * sizes.total
 
 
 @schedule(
@@ -29,6 +39,7 @@ def _limit(pipeline: int) -> int:
     source="arXiv 2405.15362",
     chunks=2,
     peak=lambda request, rank: min(request.microbatches, _limit(request.pipeline)),
+    formula=_formula,
 )
 def v_min(request: PlanRequest) -> Plan:
     """Repeat the building block of minimal memory, and fill the gaps."""

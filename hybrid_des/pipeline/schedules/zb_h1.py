@@ -9,8 +9,18 @@ Time mT + (p−1)(F+I−min(F,I,W)) for m ≥ p; memory on rank r: p−r micro-b
 and r that wait for their W, at most p.
 """
 
+from fractions import Fraction
+
 from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
-from hybrid_des.pipeline.schedules.registration import schedule
+from hybrid_des.pipeline.schedules.registration import UniformSizes, schedule
+
+
+def _formula(sizes: UniformSizes) -> Fraction | None:
+    """Time mT + (p−1)(F+I−min(F,I,W)) for m ≥ p."""
+    times = sizes.forward, sizes.input, sizes.weight
+    if sizes.m < sizes.p:
+        return None
+    return sizes.m * sizes.total + (sizes.p - 1) * (sizes.forward + sizes.input - min(times))
 
 
 @schedule(
@@ -22,6 +32,7 @@ from hybrid_des.pipeline.schedules.registration import schedule
     source="arXiv 2401.10241",
     chunks=1,
     peak=lambda request, rank: min(request.microbatches, request.pipeline),
+    formula=_formula,
 )
 def zero_bubble_h1(request: PlanRequest) -> Plan:
     """Warm-up of p−r forwards and r deferred W's on rank r."""

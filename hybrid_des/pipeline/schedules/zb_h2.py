@@ -9,9 +9,18 @@ memory 2p−1 micro-batches. Ranks start and end staggered, so with a barrier at
 the whole pipeline counts: at F = I = W that of ZB-H1.
 """
 
+from fractions import Fraction
+
 from hybrid_des.pipeline.plan import Plan, PlanRequest, loop
-from hybrid_des.pipeline.schedules.registration import schedule
+from hybrid_des.pipeline.schedules.registration import UniformSizes, schedule
 from hybrid_des.pipeline.schedules.zb_h1 import handcrafted
+
+
+def _formula(sizes: UniformSizes) -> Fraction | None:
+    """Time mT + (p−1)(F+I−2W) for m ≥ 2p and W ≤ F, I: the longest span of a rank."""
+    if sizes.m < 2 * sizes.p or sizes.weight > min(sizes.forward, sizes.input):
+        return None
+    return sizes.m * sizes.total + (sizes.p - 1) * (sizes.forward + sizes.input - 2 * sizes.weight)
 
 
 @schedule(
@@ -23,6 +32,8 @@ from hybrid_des.pipeline.schedules.zb_h1 import handcrafted
     source="arXiv 2401.10241",
     chunks=1,
     peak=lambda request, rank: min(request.microbatches, 2 * request.pipeline - 1),
+    formula=_formula,
+    span=True,
 )
 def zero_bubble_h2(request: PlanRequest) -> Plan:
     """Warm-up of 2(p−r)−1 forwards and 2r deferred W's on rank r."""

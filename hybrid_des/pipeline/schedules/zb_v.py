@@ -17,9 +17,16 @@ is a search with the real times; in the reference table (`zb_v_sail`) this order
 search if m < 2p−1, and at most 1.2 % more if m ≥ 2p. It is kept because it is the order that PyTorch runs.
 """
 
+from fractions import Fraction
+
 from hybrid_des.pipeline.plan import Action, Plan, PlanRequest, wave
 from hybrid_des.pipeline.schedules.patterns import Writer
-from hybrid_des.pipeline.schedules.registration import schedule
+from hybrid_des.pipeline.schedules.registration import UniformSizes, schedule
+
+
+def _formula(sizes: UniformSizes) -> Fraction | None:
+    """Time mT at F = I = W and m ≥ 2p: the longest span of a rank."""
+    return sizes.m * sizes.total if sizes.equal and sizes.m >= 2 * sizes.p else None
 
 
 @schedule(
@@ -31,6 +38,8 @@ from hybrid_des.pipeline.schedules.registration import schedule
     source="arXiv 2405.15362; PyTorch",
     chunks=2,
     peak=lambda request, rank: min(request.microbatches, request.pipeline),
+    formula=_formula,
+    span=True,
 )
 def zero_bubble_v(request: PlanRequest) -> Plan:
     """Five parts on every rank."""

@@ -27,6 +27,7 @@ from hybrid_des.report.plots.figure import (
     points,
     seconds_of,
 )
+from hybrid_des.scenario.loading import titled
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.units import format_seconds
 
@@ -209,12 +210,12 @@ def replicas_apart(run: Run) -> int:
 
 
 def title_of(run: Run) -> tuple[str, str]:
-    """The name; and schedule, sizes and the main figures."""
+    """The name with overrides; and schedule, sizes and the main figures."""
     facts, parallel, schedule = summary(run), run.scenario.parallel, run.scenario.schedule
     sizes = f"p {parallel.pipeline}, d {parallel.data}, m {run.microbatches}"
     figures = f"step {format_seconds(facts['step_time_s'])},  bubble {facts['step_shares']['bubble']:.1%}"
     kind = verbatim(str(schedule.kind or ("order from a file" if schedule.file else "as traced")))
-    return facts["name"], f":  {kind}, {sizes};  {figures}"
+    return titled(run.scenario), f":  {kind}, {sizes};  {figures}"
 
 
 def _legend(bars: Bars, colours: Mapping[str, str], two_way: bool, chunks: int) -> dict[str, list[str]]:

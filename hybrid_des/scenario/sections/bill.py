@@ -89,7 +89,7 @@ class Power(Section):
     idle: Annotated[Fraction, within(0, 1, "a share from 0 to 1")] = Fraction(1)
     """A GPU that waits, as a share of `busy`."""
     node: Watts = Fraction(0)
-    """The rest of a node: processors, adapters, fans."""
+    """The rest of a node: CPUs, NICs, fans."""
     pue: Annotated[Fraction, within(1, 10, "from 1 to 10", ": all energy over that of the computers")] = Fraction(1)
     """Energy of the whole data centre over that of its computers."""
 

@@ -91,7 +91,7 @@ class InfiniBand(LinkFigures):
     """The links between nodes."""
 
     nics_per_node: Count
-    """Network adapters per node; GPU i of g uses NIC floor(i·nics/g). Default from the GPU."""
+    """NICs per node; GPU i of g uses NIC floor(i·nics/g). Default from the GPU."""
 
     @property
     def port(self) -> PortSpec:
@@ -245,7 +245,7 @@ class Cluster(PluginSection):
     nvlink: NvLink
     """Each GPU's port to the other GPUs of its node."""
     infiniband: InfiniBand
-    """Each network adapter of a node."""
+    """Each NIC of a node."""
     host: LinkBandwidth = None
     """Each GPU's bandwidth to the memory of its host, per direction. Default from the GPU: PCIe, or NVLink-C2C."""
     topology: TopologyName = NODES

@@ -19,23 +19,23 @@ class Efficiency(Section):
     """Achieved shares of the GPU's peaks. Defaults from the GPU and the precision."""
 
     gemm: Reached
-    """Matrix products of ideal shape: share of the peak FLOP/s."""
+    """GEMMs of ideal shape: share of the peak FLOP/s."""
     gemm_16bit: Reached | None = None
-    """The same for products that stay in 16 bits under fp8. Default from the GPU; without one, `gemm`."""
+    """The same for GEMMs that stay in 16 bits under fp8. Default from the GPU; without one, `gemm`."""
     attention: Reached
     """Flash attention over very many keys: share of the peak 16-bit FLOP/s."""
     attention_half: Number = ZERO
     """Keys over which it reaches half of that."""
     attention_head: Number = ZERO
-    """Size of heads that cost as much beside their products; `attention` is that of heads of 128."""
+    """Head size at which other work takes as long as its GEMMs; `attention` is that of heads of 128."""
     memory: Reached
     """Operations bound by memory: share of its bandwidth."""
     network: Reached = Fraction(1)
     """Share of every link's bandwidth."""
     adapters: Reached | None = None
-    """The same of adapters and of switches between nodes. Default from the GPU; without one, `network`."""
+    """The same for NICs and for switches between nodes. Default from the GPU; without one, `network`."""
     grouped: Reached = Fraction(1)
-    """Products of experts: share of the rate of other products of their shape."""
+    """GEMMs of experts: share of the rate of other GEMMs of their shape."""
     # with the backward 2.5 times: 0.82 by the A100's kernels alone, 0.84 by the B200's; between 0.80 and 0.84, the mean
     # error of 15 steps of DeepSeek and Kimi K2 changes by 0.5 points
     latent: Reached = Fraction(41, 50)
@@ -44,7 +44,7 @@ class Efficiency(Section):
     Kernels with keys of 192 and values of 128 against 128 and 128: 0.83 to 1.1 forward, 0.77 to 0.84 backward
     (github.com/MooreThreads/SimuMax, configs/system/b200_bf16_ceperm.json and a100_pcie.json)."""
     exchange_overhead: Time = Fraction(28, 10**5)
-    """Added to each per-node exchange with experts, instead of `collective_overhead`.
+    """Added to each per-node all-to-all of experts, instead of `collective_overhead`.
 
     The host waits for the number of tokens that it will receive, and is late for what follows: about 0.28 ms on H100s.
     With graphs of layers it is late after it has counted only; with one of the whole iteration, never."""
@@ -61,9 +61,9 @@ class Efficiency(Section):
     kept: Factor = Fraction(1)
     """Activations kept, relative to the count of fused kernels; those of a stack that fuses less are larger."""
     slowed: Lost = Fraction(1, 4)
-    """Share of its speed that products lose beside collectives within a node; 0: nothing is slowed."""
+    """Share of its speed that GEMMs lose during collectives within a node; 0: nothing is slowed."""
     slowed_network: Lost | None = None
-    """The same beside collectives over adapters. Default 0.6 of `slowed`."""
+    """The same during collectives over NICs. Default 0.6 of `slowed`."""
     slowed_memory: Lost | None = None
     """The same of operations bound by memory, beside any collectives. Default 0.76 of `slowed`."""
     step_overhead: Time = ZERO

@@ -35,7 +35,7 @@ def _loads(value: object) -> Table:
 
 def _list(value: object) -> Sequence[object]:
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
-        raise ValueError(f"expected a list at each step, layer and expert alike, found {describe(value)}")
+        raise ValueError(f"expected nested lists by step, layer and expert, found {describe(value)}")
     return value
 
 
@@ -67,7 +67,7 @@ class ExpertTraffic(PluginSection):
     dispatch: Annotated[Literal["bf16", "fp8"], choice("bf16", "fp8")] = "bf16"
     """Elements on the way to experts, and of gradients that retrace the way back; the other two ways have 16 bits."""
     kernel: Annotated[Literal["per-expert", "fused"], choice("per-expert", "fused")] = "per-expert"
-    """per-expert: a call of cuBLAS for each expert's product, as by TransformerEngine; fused: one kernel for all.
+    """per-expert: a call of cuBLAS for each expert's GEMM, as by TransformerEngine; fused: one kernel for all.
 
     Default by `model.written`."""
     channels: Annotated[int, whole(1, MOST_CHANNELS)] | None = None
@@ -92,11 +92,11 @@ class ExpertTraffic(PluginSection):
     placement: PlacementName = STATIC
     """Which ranks hold which experts."""
     streams: Flag = False
-    """Whether exchanges run on a stream of their own, beside the computation of a fused pair's other op."""
+    """Whether all-to-alls run on a stream of their own, during the computation of a fused pair's other op."""
     delay_weight: Flag = False
     """With streams: whether weight gradients are computed while gradients travel back from the experts."""
     multiprocessors: Annotated[int, whole(0, 2**10)] | None = None
-    """Multiprocessors that an exchange takes from computation beside it. Default: `efficiency.slowed` applies."""
+    """Multiprocessors that an all-to-all takes from simultaneous computation. Default: `efficiency.slowed` applies."""
 
     @property
     def sources(self) -> list[str]:
@@ -168,7 +168,7 @@ def misfits_of_streams(
         message = "computes weight gradients later, so that they overlap no reduction; give only one of the two"
         yield misfit(message, "experts.delay_weight", "overlap.weight_gradients")
     if recompute == "full":
-        yield misfit("repeats exchanges, which streams do not; expected none or selective", "recompute")
+        yield misfit("repeats the all-to-alls, which streams do not model; expected none or selective", "recompute")
     if layered:
         yield misfit("communicates layer by layer; expected none or zero-1", "sharding", "experts.streams")
 

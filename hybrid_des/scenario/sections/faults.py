@@ -99,7 +99,7 @@ class FailureClass(Section):
     """A kind of failure: what fails, how often, and what it takes down."""
 
     what: Annotated[str, choice(*WHATS)]
-    """gpu, node, nic, link (one per adapter), switch, power (a power domain), or job (software: takes nothing down)."""
+    """gpu, node, nic, link (one per NIC), switch, power (a power domain), or job (software: takes nothing down)."""
     name: Text = ""
     """Name in tables; it also selects the random numbers. Default `what`, numbered if several have the same."""
     mtbf: LastingSpan | None = None

@@ -12,7 +12,7 @@ Attention = Annotated[
 
 
 class Operators(Section):
-    """Operators between products: norms, rotations, activations, losses. Each kernel reads and writes memory."""
+    """Operators between GEMMs: norms, rotations, activations, losses. Each kernel reads and writes memory."""
 
     blocks: Annotated[Literal["fused", "eager"], choice("fused", "eager")] = "fused"
     """Of blocks: fused as by Megatron-LM or torch.compile, or eager, each a kernel of its own, as PyTorch runs them."""

@@ -267,7 +267,7 @@ class Gradients(PluginSection):
 
     step: whole gradients are summed over micro-batches, as PyTorch's `no_sync` and `set_requires_gradient_sync` do."""
     fused: Flag | None = None
-    """Whether weight gradients are accumulated over micro-batches inside the products that compute them.
+    """Whether weight gradients are accumulated over micro-batches inside the GEMMs that compute them.
 
     As with Megatron-LM's gradient accumulation fusion. Default: unless the codec is fp16."""
     error_feedback: Flag = False
@@ -304,9 +304,9 @@ class Overlap(Section):
     """Communication hidden behind computation: its share, or whether it is."""
 
     tensor: Share = ZERO
-    """Share of the tensor ranks' collectives that is hidden behind products."""
+    """Share of the tensor ranks' collectives that is hidden behind GEMMs."""
     experts: Share = ZERO
-    """Share of the exchange of tokens with experts that is hidden."""
+    """Share of the experts' all-to-alls that is hidden."""
     weight_gradients: Flag = False
     """Whether tensor ranks reduce a layer's input gradients while they compute its weight gradients.
 

@@ -43,14 +43,14 @@ EVENTS = 4_000_000  # of all simulations together, after which none is begun
 
 @reduced_gc()
 def advise(scenario: Source, overrides: Overrides = (), *, run: Run | None = None, at_once: AtOnce = in_turn) -> Advice:
-    """What to change in a scenario so that its step is shorter, or fits into memory; settings only, never the machine.
+    """Find settings that make a scenario's step shorter, or make it fit into memory; the machine stays the same.
 
     Args:
         scenario: the scenario, the path of its file, or a mapping.
-        overrides: changes of it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
+        overrides: changes to it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
         run: its run, if it has been simulated.
-        at_once: runs what does not depend on each other, with `hybrid_des.studies.forked.forked(4)` in four processes;
-            by default one after the other. The advice is the same.
+        at_once: runs independent simulations; `hybrid_des.studies.forked.forked(4)` uses four processes. Default: one
+            after the other. The advice does not depend on it.
 
     Raises:
         HybridDesError: the scenario cannot be simulated.

@@ -30,12 +30,12 @@ def explain(
 ) -> Explanation:
     """Find out why a step takes as long as it does, and simulate what would help.
 
-    Which settings to change is looked for when the result's `advice` is first read, or shown in a notebook.
+    Advice on settings is computed when the result's `advice` is first read, or shown in a notebook.
 
     Args:
         scenario: the scenario to explain, the path of its file, or a mapping.
         what_if: changes, such as "cluster.nvlink.bandwidth=2x".
-        overrides: changes of it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
+        overrides: changes to it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
         plan: replaces the schedule's plan; then there is no advice.
         fabric: replaces the topology's fabric; then there is no advice.
         build: builds a scenario from overrides, for one that was read from a file.

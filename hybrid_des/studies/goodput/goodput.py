@@ -54,7 +54,7 @@ def goodput(
         jobs: local worker processes; 1 runs in this process. The result does not depend on it.
         progress: called with (replications done, replications in total).
         imports: user-defined plug-in files that every worker imports first.
-        overrides: changes of it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
+        overrides: changes to it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
 
     Raises:
         UsageError: the scenario has no `faults`, or more failures than can be simulated.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid_des.report.files.staging import Written, write_files
 from hybrid_des.report.plots import style
 from hybrid_des.report.plots.style import LINES, plain
+from hybrid_des.scenario.loading import titled
 from hybrid_des.studies.goodput.failures import faults_of
 from hybrid_des.studies.goodput.goodput import HERE, Goodput
 from hybrid_des.studies.goodput.page import goodput_page
@@ -48,7 +49,7 @@ def history(weeks: Goodput, ax: Axes | None = None, replication: int = 0) -> Axe
     ax.set_xlabel(f"wall time ({unit})")
     ax.set_ylabel(f"step time ({name})")
     facts = f"{len(failures)} failures, goodput {weeks.replications.goodput[replication]:.1%}"
-    style.title(ax, weeks.scenario.name, f", replication {replication}: {facts}")
+    style.title(ax, titled(weeks.scenario), f", replication {replication}: {facts}")
     style.legend_of_colours(ax, shown)
     return plain(ax)
 

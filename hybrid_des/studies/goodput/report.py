@@ -75,7 +75,7 @@ def _bill(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
 
 def _assumed(facts: Mapping[str, Any]) -> str:
     said = facts.get("bill", {}).get("assumes")
-    return f"The bill assumes: {'; '.join(said)}." if said else ""
+    return f"Cost assumes: {'; '.join(said)}." if said else ""
 
 
 def _ledger(scenario: Scenario, facts: Mapping[str, Any], width: int) -> Iterator[str]:

@@ -165,7 +165,7 @@ class Steps:
         done = run(scenario)
         time = round(Fraction(done.duration, scenario.steps) if done.outer is None else done.outer.step)
         if not time:
-            raise ScenarioError([f"{self.scenario.name}: its training step takes no time; weeks of it have no goodput"])
+            raise ScenarioError([f"{self.scenario.name}: its training step takes no time, so goodput is undefined"])
         return SimulatedStep(time, busy_share(done.timeline))
 
 

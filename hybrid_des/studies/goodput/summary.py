@@ -186,7 +186,7 @@ def _assumptions(steps: Steps, job: JobSpec) -> list[str]:
     count = f"{faults.replications:,} replication{'s' if faults.replications > 1 else ''}"
     said = [f"goodput stays that of {days:.4g} days in {count}, restarts included; no evaluations"]
     if unknown := sorted(set(unknown_causes(steps.scenario).values())):
-        said.append(f"what {', '.join(unknown)} would state takes no time, so it is the least bill")
+        said.append(f"what {', '.join(unknown)} would state is taken as zero, so the cost is a lower bound")
     if job.spares:
         said.append(f"{job.spares:,} spare node{'s' if job.spares > 1 else ''} held all the time, idle")
     if steps.scenario.power is not None:

@@ -397,7 +397,7 @@ def together(
     by_name, flows = {one.name: one for one in jobs.jobs}, groups.flows
     runs, traffic, folds, events_of = dict(alone), list[OwnerRows](), dict[str, FoldedLinks](), dict[str, int]()
     seldom = ((one.name, one.scenario.gradients.every) for one in jobs.jobs)
-    left_out = "what replicas exchange every {} steps is left out, alone and together"
+    left_out = "the synchronisation of replicas every {} steps is left out, alone and together"
     notes = [f"{name}: {left_out.format(every)}" for name, every in seldom if every > 1]
     if any(one.priority for one in jobs.jobs) and (ignored := jobs.cluster.sharing) not in WITHOUT_PRIORITIES:
         notes.append(f"priorities of jobs change nothing: cluster.sharing is {ignored}, which has none")

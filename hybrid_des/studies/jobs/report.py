@@ -75,7 +75,7 @@ def _bills(neighbours: Neighbours, width: int | None) -> list[str]:
         return []
     columns = bill_columns(list(bills.values()))
     rows = [[name, *cells] for name, *cells in zip(bills, *columns.values(), strict=True)]
-    return [text_table(["the bill, together", *columns], rows, width=width)]
+    return [text_table(["cost, together", *columns], rows, width=width)]
 
 
 def ranges(numbers: Sequence[int]) -> str:

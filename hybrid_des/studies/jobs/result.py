@@ -90,7 +90,7 @@ def simulate_jobs(
 
     Args:
         source: the path of a file with `jobs:`, a mapping with its content, or jobs.
-        overrides: changes of it, such as ["placement=spread"] or {"jobs.gpt.schedule.kind": "gpipe"}.
+        overrides: changes to it, such as ["placement=spread"] or {"jobs.gpt.schedule.kind": "gpipe"}.
         remedies: whether to try shifts of starts and orders of priorities too.
         budget_s: real seconds for these; by default a number of events, the same on every machine.
         tries: simulate so many of them instead, however long it takes.

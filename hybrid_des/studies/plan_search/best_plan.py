@@ -86,10 +86,10 @@ def search(
 
     Args:
         source: the file's path, a mapping with the content of one, or a scenario.
-        overrides: changes of it, such as ["search.top=3"] or {"search.top": 3}.
+        overrides: changes to it, such as ["search.top=3"] or {"search.top": 3}.
         folder: an existing folder to which every evaluation is written.
         resume: whether to continue from the evaluations in `folder`.
-        **how: where plans are evaluated, for how long, and who is told.
+        **how: where plans are evaluated, the time limit, and callbacks.
         jobs: local worker processes, at most one per plan; 1 runs in this process, unless there is a budget.
         executor: instead of `jobs`, anything with the `submit` of `concurrent.futures`.
         budget_s: real seconds after which to stop.

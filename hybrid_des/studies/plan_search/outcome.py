@@ -48,7 +48,7 @@ class SearchResult:
     Attributes:
         settings: the scenario and its `search` block.
         candidates: every plan of the space.
-        least: a cost that no plan undercuts.
+        least: lower bound on the cost of every plan.
         stopped: why it ended before that was proved; empty if it was.
         wall_s: real seconds.
     """
@@ -79,7 +79,7 @@ class SearchResult:
 
     @property
     def gap(self) -> float:
-        """The share by which the best plan could still be undercut; 0 if it is proved to be the best."""
+        """The relative gap between the best plan and the lower bound; 0 if the plan is proven optimal."""
         best = self.best
         if best is None or not best.least:
             return 0.0
@@ -102,7 +102,7 @@ class SearchResult:
         return [one for one, sure in known if sure is not None and sure.is_tie(one.least / best.least - 1)]
 
     def front(self) -> list[Candidate]:
-        """The simulated plans that no other simulated one undercuts in both time and memory, fastest first."""
+        """The Pareto front of the simulated plans in time and memory, fastest first."""
         front: list[Candidate] = []
         for candidate in self.ranked:
             if not front or candidate.held < front[-1].held:
@@ -110,7 +110,7 @@ class SearchResult:
         return front
 
     def frontier(self) -> list[Candidate]:
-        """The simulated plans that no other one undercuts in both money and days, cheapest first."""
+        """The Pareto front of the simulated plans in money and days, cheapest first."""
         frontier: list[Candidate] = []
         for candidate in sorted(self.ranked, key=attrgetter("least", "days", "held", "number")):
             if not frontier or candidate.days < frontier[-1].days:

@@ -26,7 +26,7 @@ def tune(result: SearchResult, best: Candidate, trials: int) -> tuple[Candidate,
     """
     settings = result.settings
     if not settings.tunables:
-        raise UsageError("--tune needs search.tune: the continuous knobs and their ranges")
+        raise UsageError("--tune needs search.tune: the continuous parameters and their ranges")
     try:
         import optuna
     except ImportError:

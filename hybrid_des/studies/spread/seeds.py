@@ -44,7 +44,7 @@ def spread(
     """Simulate a scenario with `runs` consecutive seeds, the first of them its own; one row per run, by seed.
 
     Columns are `seed` and figures of the summary, in seconds or as ratios; idle time by cause (`idle_s.dependency`).
-    Two scenarios with the same seeds have random numbers in common, so that their rows can be compared one by one.
+    Two scenarios with the same seeds use common random numbers, so that their rows can be compared in pairs.
     The table does not depend on `jobs`.
 
     With `ties`, all runs have the scenario's own seed, and GPUs start in random orders, numbered in column `order`
@@ -54,7 +54,7 @@ def spread(
     Args:
         scenario: what to simulate, a path or a mapping too; it has `jitter` or drawn documents, unless orders vary.
         runs: number of runs, at least 1.
-        overrides: changes of it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
+        overrides: changes to it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
         jobs: local worker processes; by default none if all runs take a few seconds, else one per core.
         imports: user-defined plug-in files that workers import first.
         progress: called with (runs done, runs in total).

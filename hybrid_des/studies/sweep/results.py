@@ -183,9 +183,9 @@ def run_sweep(
 
     Args:
         sweep: what to run; also the path of a file with a `sweep:` block, or a mapping with the content of one.
-        overrides: changes of a file or mapping, such as ["sweep=[{schedule.kind: [gpipe, 1f1b]}]"] or
+        overrides: changes to a file or mapping, such as ["sweep=[{schedule.kind: [gpipe, 1f1b]}]"] or
             {"sweep": [{"schedule.kind": ["gpipe", "1f1b"]}]}.
-        **how: where cases run, and who is told of them.
+        **how: where cases run, and callbacks.
         jobs: local worker processes; 1 runs in this process.
         executor: instead of `jobs`, anything with the `submit` of `concurrent.futures`.
         pool: instead of `jobs`, a pool for several consecutive sweeps.

@@ -112,7 +112,7 @@ class Block(AttentionKeys):
     norms: Annotated[int, whole(1, 8)] | None = None
     """Norms per block. Default: one per half, one with `parallel`; Gemma 3 has 4."""
     bias: Flag = False
-    """Whether products have biases."""
+    """Whether linear layers have biases."""
     layer_vectors: Count | None = None
     """Length of the vector that each block looks up for every token, as in Gemma 3n."""
     written: Written = "megatron"

@@ -232,6 +232,7 @@ def test_a_name_is_any_text(run, refused, write, tmp_path, recwarn):
 
 JSON = {
     "collective": ["ring", "--ranks", "2", "--max", "1 KiB"],
+    "completion": ["bash"],
     "costs": ["A100"],
     "docs": ["--schema"],
     "export": ["A100", "--for", "megatron"],

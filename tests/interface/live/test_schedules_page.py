@@ -5,8 +5,17 @@ import re
 
 import pytest
 
-from hybrid_des.interface.live.schedules import ACTIVATIONS, Sizes, schedule_runs, schedules_page
+from hybrid_des.interface.live.schedule_formulas import NO_TIMES, SPAN, UNEXPLAINED
+from hybrid_des.interface.live.schedules import (
+    ACTIVATIONS,
+    Sizes,
+    by_bubble,
+    free_run,
+    schedule_runs,
+    schedules_page,
+)
 from hybrid_des.pipeline import schedules
+from hybrid_des.result import Result
 
 
 def about(page):
@@ -20,7 +29,7 @@ def page():
 
 def test_every_schedule_is_on_the_page(page):
     runs = about(page)["runs"]
-    assert [run["name"] for run in runs] == schedules.names()
+    assert sorted(run["name"] for run in runs) == schedules.names()
     assert all(run["lanes"] for run in runs)
     texts = re.search(r'id="data">(.*?)</script>', page, flags=re.DOTALL)[1].split(" ")
     assert len(texts) == len(runs)
@@ -32,6 +41,44 @@ def test_a_run_takes_as_long_as_its_grid(page, run, name):
     ranks = json.loads(run("schedules", name, "--json")[1])["ranks"]
     drawn = next(one for one in about(page)["runs"] if one["name"] == name)
     assert drawn["duration"] == round(1e12 * max(op["end"] for ops in ranks for op in ops))
+
+
+def test_schedules_are_ordered_by_their_bubble():
+    runs = [run for run, _ in by_bubble(schedule_runs(Sizes(pipeline=3, microbatches=4)))]
+    shown = [run["row"]["bubble"] for run in runs if "row" in run]
+    assert shown == sorted(shown)
+    assert "refused" in runs[-1]
+    assert len(shown) < len(runs)
+
+
+def test_a_formula_agrees_with_the_simulation_or_says_why():
+    rows = {run["name"]: run["row"] for run, _ in schedule_runs(Sizes())}
+    assert rows["1f1b"]["bubble"] == pytest.approx(3 / 11)
+    assert rows["1f1b"]["by_formula"] == pytest.approx(3 / 11)
+    for name, row in rows.items():
+        assert bool(row["remark"]) == (
+            row["by_formula"] is None or row["by_formula"] != pytest.approx(row["bubble"])
+        ), name
+        assert UNEXPLAINED not in row["remark"]
+        assert row["source"]
+
+
+def test_zb_h2_equals_zb_h1_unless_steps_overlap():
+    rows = {run["name"]: run["row"] for run, _ in schedule_runs(Sizes())}
+    assert rows["zb-h2"]["step_s"] == rows["zb-h1"]["step_s"] == 27
+    assert (rows["zb-h2"]["by_formula"], rows["zb-h2"]["remark"]) == (0, SPAN.format(span="24 s"))
+    overlapping = [Result(free_run(name, 4, 8, None, ["steps=10", "barrier=false"])) for name in ("zb-h1", "zb-h2")]
+    assert [result.summary["step_time_s"] for result in overlapping] == [27, 24.3]  # spans of 24 s, and 3 s at the end
+
+
+def test_weights_held_twice_are_named():
+    notes = {run["name"]: run["note"] for run, _ in schedule_runs(Sizes())}
+    assert [name for name, note in notes.items() if "weights held twice" in note] == ["chimera", "dualpipe"]
+
+
+def test_times_that_differ_between_ranks_have_no_formula():
+    rows = {run["name"]: run["row"] for run, _ in schedule_runs(Sizes(), ["workload.forward=[1, 1, 2, 1]"])}
+    assert (rows["1f1b"]["by_formula"], rows["1f1b"]["remark"]) == (None, NO_TIMES)
 
 
 def test_1f1b_holds_as_many_micro_batches_as_ranks():
@@ -53,8 +100,8 @@ def test_a_schedule_that_refuses_the_sizes_says_why():
 
 def test_one_file_holds_the_page_and_reaches_out_to_nothing(run, tmp_path):
     file = tmp_path / "all.html"
-    code, _, err = run("schedules", "--out", file, "--microbatches", "6", "--set", "workload.forward=2")
-    assert (code, err) == (0, [f"wrote {file}"])
+    code, out, err = run("schedules", "--out", file, "--microbatches", "6", "--set", "workload.forward=2")
+    assert (code, out, err) == (0, "", [f"wrote {file}"])
     text = file.read_text(encoding="utf-8")
     assert about(text)["more"]["sizes"] == {
         "pipeline": 4, "microbatches": 6, "chunks": 2, "forward": 2.0, "backward": 2.0, "weight": None,
@@ -63,8 +110,8 @@ def test_one_file_holds_the_page_and_reaches_out_to_nothing(run, tmp_path):
 
 
 def test_a_folder_gets_the_table_and_the_page(run, tmp_path):
-    code, _, err = run("schedules", "--out", tmp_path)
-    assert (code, err) == (0, [f"wrote {tmp_path / 'schedules.csv'}", f"wrote {tmp_path / 'schedules.html'}"])
+    code, out, err = run("schedules", "--out", tmp_path)
+    assert (code, out, err) == (0, "", [f"wrote {tmp_path / 'schedules.csv'} and {tmp_path / 'schedules.html'}"])
     assert run("schedules", "--out", tmp_path / "x.html", "--pipeline", "99") == (
         2, "", ["--pipeline: must be at most 32 for the page of schedules, not 99"],
     )  # fmt: skip

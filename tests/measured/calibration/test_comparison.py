@@ -66,9 +66,9 @@ def test_sizes_that_part_are_marked_in_their_rows(write, run):
 def test_adapters_that_are_missing_are_found(write, run):
     nics = {"infiniband": {"nics_per_node": 2}}
     line = verdict(h100(law(2, **nics), nodes=2), run=run, write=write)
-    assert "; about what 2 of 4 adapters per node would give (" in line
+    assert "; about what 2 of 4 NICs per node would give (" in line
     worst = {size: time * 50 for size, time in law(2).items()}
-    assert "; less than a single adapter per node would give (" in verdict(h100(worst, nodes=2), run=run, write=write)
+    assert "; less than a single NIC per node would give (" in verdict(h100(worst, nodes=2), run=run, write=write)
 
 
 def test_what_is_faster_than_its_machine_is_asked_about(write, run):
@@ -217,8 +217,8 @@ def test_a_table_goes_on_by_the_laws_of_its_machine():
 def test_a_table_says_which_sizes_follow_from_a_law(write, run):
     _, out, err = run("measure", "--from", write(h100({2**29: 2600.0, 2**30: 4600.0}), "n.txt"))
     assert "# measured: 536870912 to 1073741824 bytes" in out.splitlines()
-    assert "# other sizes by NCCL's laws for 1 x 8 h100, NCCL 2.29.2" in out.splitlines()
-    assert any("extrapolated by NCCL's laws for 1 x 8 h100" in line for line in err)
+    assert "# other sizes by NCCL's timing model for 1 x 8 h100, NCCL 2.29.2" in out.splitlines()
+    assert any("extrapolated by NCCL's timing model for 1 x 8 h100" in line for line in err)
     file = write(out, "t.csv")
     table = read_table(file)
     assert (table.bounds, table.covers(2**28), table.covers(2**29)) == ((2**29, 2**30), False, True)
@@ -246,7 +246,7 @@ def test_what_is_given_of_a_machine_must_fit(write, run):
     file = write(log(ranks=()), "n.txt")
     assert run("measure", "--from", file, "--gpu", "h1000")[0] == 2
     assert (
-        "# other sizes by NCCL's laws for 2 x 4 h100"
+        "# other sizes by NCCL's timing model for 2 x 4 h100"
         in run("measure", "--from", file, "--gpu", "h100", "--gpus-per-node", 4)[1]
     )
     with pytest.raises(UsageError, match="not as many on each"):

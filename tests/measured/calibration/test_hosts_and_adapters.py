@@ -47,7 +47,7 @@ def test_several_ranks_of_a_node_share_its_adapters(nodes, adapters, write, run)
     text = log(ranks=()) if nodes is None else log_on(nodes)
     assert link_table(parse_nccl_tests(text, "n.txt")).adapters == adapters
     file = write(text, "n.txt")
-    said = "times are those of all adapters of a node together, of which infiniband.table gives each its share"
+    said = "times are those of all NICs of a node together, of which infiniband.table gives each its share"
     assert any(said in line for line in run("measure", "--from", file, "--link")[2]) == (adapters is not None)
     assert not any(said in line for line in run("measure", "--from", file, "--link", "--nics-per-node", "4")[2])
     assert json.loads(run("measure", "--from", file, "--link", "--json")[1])["adapters"] == adapters

@@ -77,4 +77,4 @@ def test_a_training_that_keeps_no_step_has_no_end():
 def test_time_that_faults_do_not_state_is_named():
     scenario = weeks(10, horizon=1000, classes=[{"what": "job", "times": [455]}])
     facts = goodput(with_sections(scenario, train=TRAIN)).summary["bill"]
-    assert any("faults.detect" in said and "the least bill" in said for said in facts["assumes"])
+    assert any("faults.detect" in said and "the cost is a lower bound" in said for said in facts["assumes"])

@@ -78,7 +78,7 @@ def test_a_trace_shares_links_like_the_job_it_records(parallel, tmp_path):
 
 def test_an_exchange_left_out_is_said():
     notes = simulate_jobs(two(jobs={"bert": {"gradients": {"every": 10}}})).summary["notes"]
-    assert "bert: what replicas exchange every 10 steps is left out, alone and together" in notes
+    assert "bert: the synchronisation of replicas every 10 steps is left out, alone and together" in notes
 
 
 def test_the_other_job_repeats_until_the_longest_is_done(found):

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from-profile", action="store_true", help="FILE is a profiler's trace, or a folder of them")
     parser.add_argument("--gpu", metavar="NAME", help="the GPU, such as h100-sxm (default: as named)")
     parser.add_argument("--link", action="store_true", help="make a table for a link instead of a whole collective")
-    parser.add_argument("--nics-per-node", type=whole, metavar="N", help="with --link: adapters of a node")
+    parser.add_argument("--nics-per-node", type=whole, metavar="N", help="with --link: NICs of a node")
     parser.add_argument("--collective", choices=COLLECTIVES, default="all_reduce", help="the collective")
     parser.add_argument("--json", action="store_true", help="print table, assumptions and quality of fit as JSON")
     add_out(parser, "write the table to this file", metavar="FILE")
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(write_table(table, f"a profile, {shown(Path(args.file).name)}"))
     for product in calibration.reached:
         quartiles = " … ".join(f"{share:.1%}" for share in product.quartiles)
-        count = f"{product.what}: {product.products} products"
+        count = f"{product.what}: {product.products} GEMMs"
         say(f"{count}, half of them {quartiles}; mean error of their times {product.error:.1%}")
     for test in calibration.collectives.values():
         for note in test.notes:

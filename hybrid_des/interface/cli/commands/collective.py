@@ -11,9 +11,9 @@ doc/PERFORMANCE.md). Options of user-defined collectives are set with --set, suc
 With --out: collective.csv, collective.png and collective.svg; the picture shows the slowest link between neighbours.
 
 With --compare, the output of nccl-tests or rccl-tests (text, JSON or CSV), or a log of NCCL Inspector (or a folder of
-them), is printed beside what NCCL should take, with a verdict: is the network as fast as it should be? Collective,
-ranks, hosts, GPU and release of NCCL are those that the log names; --scenario FILE, or --gpu and --gpus-per-node, say
-what it does not.
+them), is printed beside the times that NCCL should take, with a verdict: is the network as fast as it should be? The
+collective, ranks, hosts, GPU and NCCL version are read from the log; --scenario FILE, or --gpu and --gpus-per-node,
+add what it does not say.
 """
 
 from __future__ import annotations
@@ -66,14 +66,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add("--max", default="1 GiB", metavar="SIZE", help="largest buffer (default 1 GiB)"),
         add("--factor", type=whole, default=4, metavar="F", help="ratio of consecutive sizes (default 4)"),
         add("--codec", metavar="NAME", help="encoding of messages (default fp32)"),
-        add("--channels", metavar="auto|N", help="rings that run at once (default auto: one per adapter)"),
+        add("--channels", metavar="auto|N", help="number of concurrent rings (default auto: one per NIC)"),
         add("--pieces", type=whole, metavar="K", help="segments per buffer, for pipelined algorithms"),
         add("--servers", type=whole, metavar="K", help="parameter-server: number of servers"),
         add("--servers-on", metavar="ranks|hosts", help="parameter-server: placement of servers"),
-        add("--table", metavar="FILE", help="measured: its table of times, as of measure --from"),
+        add("--table", metavar="FILE", help="for `measured`: the table of times, as written by measure --from"),
     ]  # fmt: skip
-    add("--ranks", type=whole, metavar="N", help="size of the group (default 8, all of the scenario, or as a log says)")
-    add("--gpus-per-node", type=whole, metavar="G", help="ranks per node (default 1; of a log, as it says)")
+    add(
+        "--ranks",
+        type=whole,
+        metavar="N",
+        help="number of ranks (default 8; with a scenario, all of its ranks; with a log, as it says)",
+    )
+    add("--gpus-per-node", type=whole, metavar="G", help="ranks per node (default 1; with a log, as it says)")
     add("--scenario", metavar="FILE", help="run on the first ranks of a scenario's cluster instead")
     add("--compare", metavar="LOG", help="print the output of nccl-tests beside its prediction; - reads stdin")
     comparing = add_log(parser)

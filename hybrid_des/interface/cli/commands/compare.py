@@ -1,9 +1,10 @@
 """Compare two runs: what changed, and what each change did to the step.
 
 A and B are scenarios, or folders written with --out; with --with, B may be A with other values. Ops and messages are
-matched by identity, or, where ranks have other ops, compared by what they do. Between two scenarios, each section that
-differs is taken alone, as --set takes it, and simulated; where only times differ, each rank's durations, each kind of
-link and the latencies are. With --max-regression the exit code is 1 if B's step is longer than A's by more than that.
+matched by identity, or, where ranks have other ops, compared by what they do. Between two scenarios, every section that
+differs is applied alone, as with --set, and simulated; where only times differ, the durations of each rank, each kind
+of link, and the latencies are. With --max-regression, the exit code is 1 if B's step is longer than A's by more than
+that.
 """
 
 import argparse

@@ -1,7 +1,8 @@
 """Print what a micro-batch costs on each stage, or with --layers in each operation, with the formulas.
 
-Nothing is simulated but collectives, each once. Each stage has its times of computation and of the collectives that it
-waits for, and the bytes sent, kept and held. --out writes the table as CSV, in seconds and bytes.
+Only collectives are simulated, each once. Listed for each stage: the time of its computation and of the collectives it
+waits for, the bytes it sends, the activations it keeps, and its memory. --out writes the table as CSV, in seconds and
+bytes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Show the documentation of this version: a page, a section, what it says of a key or word, or the JSON Schema.
+"""Show the documentation of this version: a page, a section, the entry of a key or word, or the JSON Schema.
 
-`hybrid-des docs gradients` prints the section on `gradients`, `hybrid-des docs gradients.bucket` what the reference
-says of that key, `hybrid-des docs MFU` what a word of the output means; with the page, `hybrid-des docs reference
-gradients`, the section and those below it. --schema prints
-the JSON Schema of scenario files instead, for completion and checks in editors.
+`hybrid-des docs gradients` prints the section on `gradients`, `hybrid-des docs gradients.bucket` the entry of that key
+in the reference, and `hybrid-des docs MFU` the meaning of a word of the output. With the page, as in `hybrid-des docs
+reference gradients`, the section includes its subsections. --schema prints the JSON Schema of scenario files instead,
+for completion and validation in editors.
 """
 
 import argparse

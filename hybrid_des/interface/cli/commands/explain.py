@@ -1,11 +1,11 @@
 """Say why a step takes as long as it does, and simulate what would help.
 
-The text has at most fifteen lines: the step, where its time goes, what it is mainly lost to, and settings that would
-make it shorter, each simulated. --details adds the critical path, idle time by what went on meanwhile, and what-ifs, of
-which "first order" keeps the order of everything and "simulated" does not. A what-if is a key and a factor or value,
-such as cluster.infiniband.bandwidth=2x, schedule.kind=zb-h1, rank.3.time=0.9x, kind.B.time=0.5x, links.bandwidth=inf,
-links.latency=0x or link.node0/nic0/out.bandwidth=2x; commas join changes made together. Of several jobs, it is
-jobs.NAME.KEY, or jobs.NAME=none to leave one out.
+The text has at most fifteen lines: the step, where its time goes, the main loss, and settings that would make it
+shorter, each simulated. --details adds the critical path, idle time by cause, and what-ifs: those marked "first order"
+keep the order of all events, "simulated" ones do not. A what-if is a key with a factor or a value, such as
+cluster.infiniband.bandwidth=2x, schedule.kind=zb-h1, rank.3.time=0.9x, kind.B.time=0.5x, links.bandwidth=inf,
+links.latency=0x or link.node0/nic0/out.bandwidth=2x; commas combine changes. In a file with several jobs, use
+jobs.NAME.KEY, or jobs.NAME=none to leave a job out.
 """
 
 import argparse
@@ -44,13 +44,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--top", type=count, default=10, metavar="N", help="rows of each list (default 10)")
     parser.add_argument(
-        "--details", action="store_true", help="also critical path, idle time, what-ifs and what each class costs"
+        "--details",
+        action="store_true",
+        help="add critical path, idle time, what-ifs and the cost of each class of activity",
     )
     parser.add_argument(
         "--apply", type=count, metavar="N", help="write the scenario with change N to the file of --write"
     )
     parser.add_argument("--write", metavar="FILE", type=as_path, help="the scenario file that --apply writes")
-    parser.add_argument("--memory", action="store_true", help="say what fills the fullest GPU instead, and when")
+    parser.add_argument(
+        "--memory", action="store_true", help="instead, show what fills the memory of the fullest GPU, and when"
+    )
     add_jobs(parser, "; default: one per core, for a long run")
     add_quiet_json(parser)
     add_common(parser, out="also write the page report.html, with the critical path, to this folder")

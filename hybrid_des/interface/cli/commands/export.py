@@ -4,8 +4,8 @@
     hybrid-des export scenarios/h100_2x8.yaml --for hta --out traces
 
 `megatron` and `torchtitan` print a launch line: model sizes, layout, schedule, batch, precision, recomputation,
-sharding and overlap as flags, with mock data; what no flag expresses, and flags that the framework does not accept
-together, are listed in comments above the line. `hta` simulates, and writes a trace per rank as PyTorch's profiler
+sharding and overlap as flags, with mock data. Comments above the line list what no flag can express, and flags that
+the framework does not accept together. `hta` simulates, and writes a trace per rank as PyTorch's profiler
 would, for Holistic Trace Analysis and TraceLens; `chakra` writes one step as a Chakra execution trace per rank, for
 ASTRA-sim. Both need --out.
 """

@@ -1,7 +1,7 @@
 """Draw one figure for a paper: gantt, links or memory of a run, curves of what-ifs, or a sweep.
 
-It is as wide as a column, and its text stays text: FILE ends in .pdf, .svg or .png. Names of --colour and --label are
-those in the picture; the names of labels also x, y and title.
+The figure is as wide as a column of a paper, and text in PDF and SVG stays text. FILE ends in .pdf, .svg or .png.
+--colour and --label take the names shown in the figure; --label also takes x, y and title.
 
   hybrid-des figure gantt scenarios/a100_8x.yaml --out gantt.pdf --ranks 0,2,4-6 --window 200ms 700ms --label forward=F
 """
@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", metavar="KIND", choices=KINDS, help=", ".join(KINDS))
     parser.add_argument("file", metavar="SCENARIO", help="a scenario file; for sweep, one with a sweep and a plot")
     add_out(parser, "the figure: a .pdf, .svg or .png file", metavar="FILE")
-    parser.add_argument("--steps", metavar="N,N-M", type=_numbers, help="steps to draw (default: all that are seen)")
-    parser.add_argument("--ranks", metavar="N,N-M", type=_numbers, help="ranks to draw (default: all that have room)")
+    parser.add_argument("--steps", metavar="N,N-M", type=_numbers, help="steps to draw (default: all that are visible)")
+    parser.add_argument("--ranks", metavar="N,N-M", type=_numbers, help="ranks to draw (default: as many as fit)")
     parser.add_argument("--window", metavar=("BEGIN", "END"), nargs=2, help="time to draw, such as 200ms 700ms")
     size = "column, page, notebook, a width such as 8.5cm, inches, or W,H"
     parser.add_argument("--width", "--size", dest="size", metavar="WIDTH", default="column", help=size)

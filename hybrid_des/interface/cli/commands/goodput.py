@@ -1,8 +1,8 @@
 """Simulate weeks of failures, checkpoints and recoveries (`faults`): goodput, and where the time goes.
 
 The training step is simulated once for each state of the cluster; weeks of wall time are a renewal process over these
-steps, in many replications. Time that the scenario does not state is printed as unknown. --out also computes goodput
-against the interval between checkpoints and against the number of spares.
+steps, in many replications. Durations that the scenario does not give are printed as unknown. --out also computes
+goodput against the interval between checkpoints and against the number of spares.
 """
 
 import argparse

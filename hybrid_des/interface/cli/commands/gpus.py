@@ -1,9 +1,8 @@
-"""List the GPUs of the catalogue, or the figures of one and what each rests on.
+"""List the GPUs of the catalogue, or the figures of one with their sources.
 
 Without a name: memory, dense peaks in TFLOP/s, bandwidth of memory in GB/s, multiprocessors, power, bandwidth of the
-links within a node and of a network adapter per direction in GB/s, and adapters of a usual node. With a name: every
-figure, with its source. `cluster.gpu` takes a name, or the figures of a GPU of one's own. --out writes all of it as a
-page.
+links within a node and of a NIC per direction in GB/s, and NICs of a usual node. With a name: every figure, with its
+source. `cluster.gpu` takes a name, or the figures of your own GPU. --out writes all of it as a page.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from hybrid_des.report.text import labelled
 from hybrid_des.report.text_tables import text_table
 
 LABEL = 18  # columns
-HEADS = ("GPU", "memory", "bf16", "fp8", "fp4", "GB/s", "SMs", "W", "node", "adapters")
+HEADS = ("GPU", "memory", "bf16", "fp8", "fp4", "GB/s", "SMs", "W", "node", "NICs")
 PAGE = """# GPUs
 
 Written by `hybrid-des gpus --out docs/reference/gpus.md` from the catalogue
 ([gpus.yaml](../../hybrid_des/cluster/gpus.yaml)). Peaks are dense TFLOP/s, bandwidths GB/s of memory, and per direction
-of a GPU's links within a node and of an adapter. `hybrid-des gpus h100` prints every figure of one and what it rests
-on, as below.
+of a GPU's links within a node and of a NIC. `hybrid-des gpus h100` prints every figure of one with its source,
+as below.
 """
 
 

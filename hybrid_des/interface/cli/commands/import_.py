@@ -1,18 +1,18 @@
-"""Make a scenario of a profile or trace of a measured run; say how well it is met, and who was slow.
+"""Make a scenario from a profile or trace of a measured run; report how well it is reproduced, and who was slow.
 
-SOURCE is a file, a folder, an archive (tar, zip) or a pattern, or several of them; their content tells what it is:
+SOURCE is a file, a folder, an archive (tar, zip) or a pattern, or several of them. Its kind is recognised by content:
 traces of the PyTorch profiler, event dumps of Primus or Megatron, a timeline.csv of this program, a table of durations,
-Chakra execution traces (one per rank). DIR gets scenario.yaml, which runs, the tables it uses, import.json with all
+Chakra execution traces (one per rank). Written to DIR: scenario.yaml with the tables it uses, import.json with all
 figures, import.txt, and timelines.html, with a measured step and its simulation on one time axis.
 
-Who was slow: where the source says whose micro-batch each op is, slowdowns are those of "Understanding Stragglers in
-Large Model Training Using What-if Analysis" (OSDI 2025), a step over one in which all ops of a kind take their mean,
-and the same with only some ops as measured; DIR also gets steps.csv, classes.csv and stragglers.png. Of other traces,
-it is the rank that others waited for in collectives.
+Who was slow: where the source gives the micro-batch of each op, slowdowns are those of "Understanding Stragglers in
+Large Model Training Using What-if Analysis" (OSDI 2025): the step relative to one in which all ops of a kind take their
+mean time, and the same with only some ops as measured; steps.csv, classes.csv and stragglers.png are written too. For
+other traces, it is the rank that others waited for in collectives.
 
-What kernels reached: traces with shapes of operators give the shares of the GPU's peak that matrix products and
-attention reached, for `efficiency`. Traces of several ranks give times of collectives without waiting: all_reduce.csv
-for `gradients.table`, link.csv for `cluster.nvlink.table` or `cluster.infiniband.table`.
+What kernels reached: traces with operator shapes give the shares of the GPU's peak that GEMMs and attention reached,
+for `efficiency`. Traces of several ranks give times of collectives without waiting: all_reduce.csv for
+`gradients.table`, link.csv for `cluster.nvlink.table` or `cluster.infiniband.table`.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="SOURCE",
-        help="a recording of the same pipeline with another number of chunks: tells host time of ops from work",
+        help="a recording of the same pipeline with another number of chunks, to separate host time from work",
     )
     parser.add_argument(
         "--schedule", metavar="NAME", help="the schedule of a table or of event dumps (default: the recorded order)"

@@ -3,10 +3,11 @@
 Without a name, the shipped scenarios are listed. A copy comes with the files that it builds on. `--from` takes a
 config.json of Hugging Face, its folder or the name of a published model; `--from-megatron` the flags of
 pretrain_gpt.py, a script or a manifest of Kubernetes that starts it, which is read and not run; `--from-job` the files
-of a job of another program. `--run -- bash run.sh 8B 1` runs the script, in a copy of its folder, with programs in
-place of torchrun, python, srun and others that note what would start. A model goes together with any of the three.
-What is unknown, not modelled, not understood, refused by Megatron-LM or assumed is listed; values that cannot be read
-are UNKNOWN until --set states them. A file is never replaced by another text.
+of a job of another program. `--run -- bash run.sh 8B 1` runs the script in a copy of its folder, where torchrun,
+python, srun and others are replaced by programs that record what would start. --from can be combined with any of the
+three. Settings that are unknown, not modelled, not understood, rejected by Megatron-LM or assumed are listed; values
+that cannot be read are UNKNOWN until --set states them. Existing files with other contents are kept, unless --force
+replaces them.
 """
 
 from __future__ import annotations
@@ -45,24 +46,29 @@ def add_arguments(parser: Parser) -> None:
         "--from-megatron", dest="line", metavar="LINE", help="flags of Megatron-LM, or the path of a script or manifest"
     )
     parser.add_argument(
-        "--run", action="store_true", help="run the command after -- in a copy of its folder; read what it would start"
+        "--run",
+        action="store_true",
+        help="run the command after -- in a copy of its folder, and read what it would launch",
     )
-    parser.add_argument("--nth", metavar="N", type=count, help="with --run: read the Nth program that it would start")
-    parser.add_argument("--limit", metavar="TIME", type=seconds, help="with --run: end the script after so long (60 s)")
+    parser.add_argument("--nth", metavar="N", type=count, help="with --run: read the Nth program that it would launch")
+    parser.add_argument(
+        "--limit", metavar="TIME", type=seconds, help="with --run: time limit of the script (default 60 s)"
+    )
     parser.takes_command = True
     parser.add_argument(
         "--from-job", dest="job", action="append", metavar="FILE", type=as_path,
         help="a configuration or launch script of another program, such as torchtitan or DeepSpeed; several of one job",
     )  # fmt: skip
     parser.add_argument(
-        "--tool", metavar="NAME", help="the program of --from-job or --run, where its keys do not say it"
+        "--tool", metavar="NAME", help="the program of --from-job or --run, where its keys do not identify it"
     )
     parser.add_argument(
         "--json", action="store_true", help="print the list, the written files, or what was found, as JSON"
     )
-    parser.add_argument("--verbose", action="store_true", help="list settings without effect, too")
+    parser.add_argument("--verbose", action="store_true", help="also list settings without effect")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="a value of the new scenario")
     add_out(parser, "write to this folder instead")
+    parser.add_argument("--force", action="store_true", help="replace existing files, and name them")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -112,16 +118,25 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _write(args: argparse.Namespace, texts: dict[str, str]) -> list[Path]:
-    """Write files by name, none of which may replace another."""
+    """Write files by name; those that differ are replaced with --force only."""
     files = {(args.out or Path()) / name: text for name, text in texts.items()}
-    for path, text in files.items():
-        if path.exists() and (not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text):
-            raise UsageError(f"{path}: exists and differs; move it away, or choose a folder with --out")
+    replaced = [path for path, text in files.items() if _differs(path, text)]
+    for path in replaced:
+        if not args.force or not path.is_file():
+            remedy = ", choose a folder with --out, or replace it with --force" if path.is_file() else ": it is no file"
+            raise UsageError(f"{path}: exists and differs; move it away{remedy}")
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
         write_file(path, text)
+    for path in replaced:
+        say(f"note: replaced {path}, which had other contents")
     return [*files]
+
+
+def _differs(path: Path, text: str) -> bool:
+    """Whether there is something else than a file with this text."""
+    return path.exists() and not (path.is_file() and path.read_text(encoding="utf-8", errors="replace") == text)
 
 
 def _import(args: argparse.Namespace) -> int:

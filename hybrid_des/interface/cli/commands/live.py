@@ -1,8 +1,8 @@
 """Open a page on which every change of a scenario is simulated and drawn at once.
 
-It shows the timeline of GPUs and links, step, bubble, memory and idle time by cause, beside the run before the change;
-pinned runs are compared. The page is served to this machine only, reads scenarios of the file's folder only, and can
-save the changed scenario as YAML or copy the command that simulates it. Ctrl-C ends it.
+It shows the timeline of GPUs and links, step time, bubble, memory and idle time by cause, beside the run before the
+change; pinned runs are compared. The page is served to this machine only, reads scenarios of the file's folder only,
+and can save the changed scenario as YAML or copy the command that simulates it. Ctrl-C ends it.
 """
 
 import argparse

@@ -1,22 +1,22 @@
-"""Measure this machine with PyTorch as a base for scenarios, or make a table of the output of nccl-tests.
+"""Measure this machine with PyTorch as a base for scenarios, or make a table from the output of nccl-tests.
 
     torchrun --nproc-per-node 8 -m hybrid_des measure --model llama3.1-8b --tensor 1,2 --out node
     torchrun --nproc-per-node 4 -m hybrid_des measure my_model:stages --shapes 1x4096 --pipeline 4 --out node
     hybrid-des measure --from all_reduce.txt --link --out infiniband.csv
 
-Started by torchrun with a process per GPU, or on processors over gloo. Of a model, the operators of its layers are
-measured, and a training step. MODULE:FUNCTION is a function of yours that returns the module of one stage, given its
-number and how many there are; real pipelines of PyTorch run them. DIR gets machine.yaml, which a scenario names as
-`base: DIR`, tables of what was measured, and noise.json. Then steps that were run, but not used, are predicted, and the
-errors printed. A measurement that was stopped goes on where it was.
+Start it by torchrun with a process per GPU, or on CPUs over gloo. With --model, the operators of the model's layers and
+a training step are measured. MODULE:FUNCTION is your function that returns the module of a stage, given its number and
+the number of stages; PyTorch pipelines run them. Written to DIR: machine.yaml, which a scenario names as `base: DIR`,
+tables of the measurements, and noise.json. Then steps that were measured but not used are predicted, and the errors
+printed. An interrupted measurement is resumed.
 
 With --from, the output of nccl-tests or rccl-tests becomes a table of times for scenarios, which is printed, or
 written to the file --out. By default it is for `gradients.table`: the time of a whole all-reduce by size. With --link
 it is for `cluster.nvlink.table` or `cluster.infiniband.table`: the time of one message, chosen so that a simulated ring
-takes the measured time. Between nodes, all adapters of a node carry that message: a scenario gives each its share by
-`nics_per_node`, unless --nics-per-node says how many they were. Whatever was assumed, and the quality of fit, is
-printed to stderr: the error of a table of every second size at the sizes in between (above 1 MiB), compared with the
-best single latency and bandwidth; and which sizes are extrapolated. The output, as text or JSON (-J of nccl-tests, -Z
+takes the measured time. Between nodes, all NICs of a node carry that message: a scenario gives each its share by
+`nics_per_node`, unless --nics-per-node says how many there were. Assumptions and the quality of fit are printed to
+stderr: the error of a table of every second size at the sizes in between (above 1 MiB), compared with the best single
+latency and bandwidth; and which sizes are extrapolated. The output, as text or JSON (-J of nccl-tests, -Z
 json of rccl-tests), must be that of one run; other lines around it are skipped.
 """
 
@@ -46,24 +46,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what is measured, how often, what is read instead, and output options."""
     add = parser.add_argument
     measuring = [
-        add("modules", nargs="?", metavar="MODULE:FUNCTION", help="your stages: function(stage, count)"),
-        add("--shapes", help="what the first stage takes per micro-batch, such as 1x4096, or 1x4096:int64 for tokens"),
+        add(
+            "modules",
+            nargs="?",
+            metavar="MODULE:FUNCTION",
+            help="your function that returns a stage: function(stage, count)",
+        ),
+        add("--shapes", help="input of the first stage per micro-batch, such as 1x4096, or 1x4096:int64 for tokens"),
         add("--model", metavar="NAME", help="a published model, or a scenario's file with one"),
-        add("--tensor", type=_counts, default=(1,), metavar="T,…", help="of a model: tensor ranks, such as 1,2"),
-        add("--pipeline", type=_count, default=1, metavar="P", help="pipeline ranks: one per process"),
+        add("--tensor", type=_counts, default=(1,), metavar="T,…", help="with --model: tensor ranks, such as 1,2"),
+        add("--pipeline", type=_count, default=1, metavar="P", help="pipeline ranks, one per process"),
         add("--chunks", type=_counts, default=(1,), metavar="V,…", help="chunks per rank, such as 1,2"),
-        add("--microbatches", type=_count, metavar="M", help="of a pipeline, a multiple of P (default: 2 × P)"),
-        add("--repeats", type=_count, default=20, metavar="N", help="of each operator and collective (20)"),
-        add("--rounds", type=_count, default=3, metavar="N", help="steps of each model and schedule (3)"),
+        add(
+            "--microbatches",
+            type=_count,
+            metavar="M",
+            help="micro-batches of a pipeline, a multiple of P (default: 2 × P)",
+        ),
+        add(
+            "--repeats",
+            type=_count,
+            default=20,
+            metavar="N",
+            help="repetitions of each operator and collective (default 20)",
+        ),
+        add("--rounds", type=_count, default=3, metavar="N", help="steps of each model and schedule (default 3)"),
         add("--again", action="store_true", help="measure everything anew"),
     ]
     add("--from", dest="source", metavar="FILE", help="the output of all_reduce_perf or the like; - reads stdin")
     reading = [
         add("--link", action="store_true", help="with --from: a table for a link instead of a whole collective"),
-        add("--nics-per-node", type=whole, metavar="N", help="with --link: adapters that carried a node's messages"),
-        add("--collective", choices=NAMES, help="with --from: which, if the output names none or several"),
+        add(
+            "--nics-per-node",
+            type=whole,
+            metavar="N",
+            help="with --link: number of NICs that carried a node's messages",
+        ),
+        add("--collective", choices=NAMES, help="with --from: which collective, if the output names none or several"),
         *add_log(parser),
-        add("--ranks", type=whole, metavar="N", help="with --from: how many ranks ran, if the output does not say it"),
+        add("--ranks", type=whole, metavar="N", help="with --from: number of ranks, if the output does not say it"),
         add("--gpus-per-node", type=whole, metavar="G", help="with --from: ranks per node, if hosts are not listed"),
         add("--scenario", metavar="FILE", help="with --from: the cluster on which it was measured"),
         add("--set", action="append", default=[], metavar="PATH=VALUE", help="with --from: a change of that cluster"),

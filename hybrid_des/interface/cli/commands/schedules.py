@@ -1,11 +1,11 @@
 """List the schedules, print the order of one as a grid of time × rank, or verify one on real numbers.
 
 Without a name: every schedule with its time, peak activations and source (p pipeline ranks, m micro-batches, v chunks;
-F forward, B the whole backward, I and W its input and weight part, T = F+I+W); --out writes them as CSV or, to a file
-that ends in .html, a page of all schedules side by side, whose ops light up as one moves along time; into a folder,
-both. With a name: what each rank does at each time, as stage, kind and micro-batch, for F = I = W = 1 on free links;
-"│" goes on with the op above, "·" is idle; --out writes the order in PyTorch's format, which a scenario reads by
-schedule.file.
+F forward, B the whole backward, I and W its input and weight part, T = F+I+W). Instead of printing them, --out writes
+them as CSV or, to a file that ends in .html, as a page of all schedules side by side, from the smallest bubble to the
+largest, each beside its formula; into a folder, both. With a name: what each rank does at each time, as stage, kind and
+micro-batch, for F = I = W = 1 on free links; "│" continues the op above, "·" is idle; --out writes the order in
+PyTorch's format, which a scenario reads by schedule.file.
 
 With --verify, the schedule of a scenario runs on real numbers: a small model is trained for two steps in double
 precision, uncompressed, with the scenario's layout, schedule and collective. Every op's result, every reduced gradient
@@ -40,7 +40,7 @@ IDLE, ON = "·", "│"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a name and sizes for the grid."""
-    out = "also write the table as CSV, a page (FILE.html) or both (a folder); with NAME, the order in PyTorch's format"
+    out = "write the table as CSV, a page (FILE.html) or both (a folder); with NAME, the order in PyTorch's format"
     shown = [
         parser.add_argument("name", nargs="?", metavar="NAME", help="a schedule; default: list all"),
         parser.add_argument("--pipeline", type=whole, default=4, metavar="P", help="pipeline ranks (default 4)"),
@@ -70,10 +70,12 @@ def run(args: argparse.Namespace) -> int:
     if args.name is None:
         rows = _facts()
         texts = {path: _page(args) if path.suffix == PAGE else _csv(rows) for path in _tables_and_pages(args.out)}
-        show_result(args, lambda: rows, lambda: _blocks(rows), ascii_only=False)
+        if args.json or not texts:
+            show_result(args, lambda: rows, lambda: _blocks(rows), ascii_only=False)
         for path, text in texts.items():
             write_file(path, text)
-            say(f"wrote {path}")
+        if texts:
+            say(f"wrote {' and '.join(map(str, texts))}")
         return 0
     from hybrid_des.interface.live.schedules import free_run
     from hybrid_des.pipeline.order_csv import write_order

@@ -1,9 +1,9 @@
 """Find the best plan that fits: layout, schedule, micro-batch, recomputation, sharding, with a proof.
 
-The file is a scenario; its `search:` block says what varies, what is made best, and what a plan may use of the memory.
-Without one, layout, micro-batch, schedule of its framework and recomputation vary, whatever it states. The plans are
-listed and counted; a walk from the plan of the file finds good ones early; those that cannot fit or cannot be the best
-are excluded without simulating them, and the others are simulated, the most promising first. Prints the best plans, the
+The file is a scenario; its `search:` block gives the axes, the objective, and how much memory a plan may use. Without
+one, layout, micro-batch, recomputation and the schedules of its framework vary. All plans are enumerated; a local
+search from the plan of the file finds good ones early; plans that provably cannot fit, or cannot beat the best one
+found, are skipped, and the others are simulated, the most promising first. Prints the best plans, the
 report of the winner, its launch line, and the flags that differ from the file's.
 """
 
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a scenario, limits of the search, and output options."""
     parser.add_argument("file", metavar="SCENARIO", help="a scenario, such as scenarios/search/13b_64.yaml")
     add_common(parser, out="also write search.html, a table of all plans and the best plan's files to this folder")
-    parser.add_argument("--list", action="store_true", help="only count the plans and list what varies")
+    parser.add_argument("--list", action="store_true", help="only count the plans and list the axes")
     parser.add_argument("--json", action="store_true", help="print only the outcome, as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no report of the best plan")
     add_jobs(parser, ", at most one per plan (default: one per core)")
@@ -63,7 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="resume an earlier search from its --out folder")
     parser.add_argument("--write", metavar="FILE", type=as_path, help="write the best plan as a scenario file")
     parser.add_argument("--order", metavar="FILE", type=as_path, help="write its order of ops in PyTorch's format")
-    parser.add_argument("--tune", metavar="N", type=count, help="then try N values of the knobs in search.tune")
+    parser.add_argument(
+        "--tune", metavar="N", type=count, help="then try N values of the continuous parameters in search.tune"
+    )
     parser.add_argument(
         "--verify", action="store_true", help="verify its order on real numbers, as `schedules --verify` does"
     )

@@ -1,10 +1,9 @@
 """Simulate a scenario with many seeds, and print how its step time is distributed.
 
-A seed draws jitter and lengths of documents. Printed are the mean, the median, the 90th and the 99th percentile with
-their 95 % confidence intervals, and the step time without jitter, or of the first seed. With a second scenario, or
-values of the first to change (--with), both run with the same random numbers, and the differences of runs with the same
-seed tell them apart. With --ties N, not the seed varies but the order in which links serve messages that arrive at the
-same time.
+A seed draws jitter and document lengths. Printed are the mean, the median, the 90th and the 99th percentile with their
+95 % confidence intervals, and the step time without jitter, or of the first seed. With a second scenario, or with
+--with, both scenarios use the same random numbers, and runs with the same seed are compared in pairs. With --ties N,
+the seed stays and the order varies in which links serve messages that arrive at the same time.
 """
 
 import argparse
@@ -50,7 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="compare with these values, such as --with schedule.kind=zb-h1")  # fmt: skip
     number = parser.add_mutually_exclusive_group()
     number.add_argument("--runs", metavar="N", type=count, default=200, help="number of seeds (default: 200)")
-    number.add_argument("--ties", metavar="N", type=count, help="instead, N orders of simultaneous arrivals at links")
+    number.add_argument(
+        "--ties", metavar="N", type=count, help="instead of seeds, N orders of simultaneous arrivals at links"
+    )
     add_jobs(parser, " (default: by their length)")
     add_common(parser, out="also write spread.csv, spread.json and spread.png to this folder")
     parser.add_argument("--json", action="store_true", help="print only the figures, as one JSON object")

@@ -1,12 +1,12 @@
 """Print the links of a scenario's cluster, and draw them; or list the topologies.
 
-Links of one kind and bandwidth share a line, with * for the numbers in their names. With --route: the links of a
-message between two ranks, in both directions. With --out: topology.png and topology.svg. Without a scenario: every
+Links of one kind and bandwidth share a line, with * for the numbers in their names. With --route: the links between
+two ranks, in both directions. With --out: topology.png and topology.svg. Without a scenario: every
 topology, with its options under `cluster`.
 
 With --from: the `cluster:` block of a machine or network, from a dump of NCCL or RCCL (NCCL_TOPO_DUMP_FILE),
 `nvidia-smi topo -m`, `rocm-smi --showtopo`, SLURM's topology.conf, topology.yaml or `scontrol show topology`, or
-ibnetdiscover. What the dump does not say is UNKNOWN.
+ibnetdiscover. Values that the dump does not give are UNKNOWN.
 """
 
 import argparse

@@ -4,8 +4,8 @@
 
 Columns are keys of the scenario, `measured.step_time_s`, `measured.peak_memory_bytes`, `split` and `release`; an empty
 cell leaves the file's value. Every row is simulated; printed are the number of rows, the mean, median, 90 %, worst and
-signed mean (bias) of the relative errors. --record notes them in the table that says how sure predictions are. --fit
-finds a few numbers from the rows of --where and shows the errors of the others.
+signed mean (bias) of the relative errors. --record adds them to the table behind the prediction intervals. --fit fits a
+few parameters to the rows of --where and shows the errors of the others.
 """
 
 import argparse
@@ -88,8 +88,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="CORPUS", help="a scenario, such as scenarios/validation/zero_bubble.yaml")
     parser.add_argument("--rows", metavar="FILE", help="take the rows of this CSV file instead")
     parser.add_argument("--where", metavar="CONDITION", help="rows to predict, or to fit: 'split == \"fit\"'")
-    parser.add_argument("--fit", metavar="KEYS", help="numbers to fit, such as efficiency.gemm,efficiency.memory")
-    parser.add_argument("--record", action="store_true", help="note the errors in the package's tables")
+    parser.add_argument("--fit", metavar="KEYS", help="parameters to fit, such as efficiency.gemm,efficiency.memory")
+    parser.add_argument("--record", action="store_true", help="add the errors to the package's tables")
     parser.add_argument("--by", metavar="COLUMN", action="append", default=[], help="errors for each value of a column")
     add_common(parser, out="also write the table, a picture and the fitted numbers to this folder")
     parser.add_argument("--json", action="store_true", help="print only the errors, as one JSON object")
