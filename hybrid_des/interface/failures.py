@@ -35,15 +35,16 @@ def problems_of(message: str) -> list[dict[str, str | int]]:
 
 
 def _problem(line: str) -> dict[str, str | int]:
-    found: dict[str, str | int] = {"message": line}
+    parts: dict[str, str | int] = {"message": line}
     match = _LINE.fullmatch(line)
     if match is None:
-        return found
-    found |= {name: text for name in ("set", "file", "path") if (text := match[name])}
-    found |= {"file": match["whole"]} if match["whole"] else {}
+        return parts
+    parts |= {name: text for name in ("set", "file", "path") if (text := match[name])}
+    if match["whole"]:
+        parts["file"] = match["whole"]
     if match["line"]:
-        found["line"] = int(match["line"])
+        parts["line"] = int(match["line"])
     if wanted := _WANTED.search(match["what"]):
-        parts = {"expected": wanted["expected"] or wanted["must"], "found": wanted["found"] or wanted["given"]}
-        found |= {name: text for name, text in parts.items() if text}
-    return found
+        values = {"expected": wanted["expected"] or wanted["must"], "found": wanted["found"] or wanted["given"]}
+        parts |= {name: text for name, text in values.items() if text}
+    return parts

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, Field
+
+from hybrid_des.interface.mcp.arguments import TOOLS
 
 Interval = tuple[float, float] | None
 
@@ -122,3 +126,16 @@ ANSWERS: dict[str, type[Answer]] = {
     "init": InitAnswer,
     "docs": DocsAnswer,
 }
+
+
+def described() -> list[dict[str, Any]]:
+    """Name, description and schemas of every tool, as a client lists them."""
+    return [
+        {
+            "name": name,
+            "description": model.__doc__,
+            "input_schema": model.model_json_schema(),
+            "output_schema": ANSWERS[name].model_json_schema(mode="serialization"),
+        }
+        for name, model in TOOLS.items()
+    ]

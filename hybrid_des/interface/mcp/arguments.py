@@ -27,7 +27,7 @@ class OfScenario(Arguments):
 
     scenario: str = Field(
         min_length=1,
-        description="A scenario: a file of the folder (plans/a.yaml), the name of a shipped one (llama3.1-70b_128; "
+        description="a file of the folder (plans/a.yaml), the name of a shipped one (llama3.1-70b_128; "
         "the tool init lists them), or YAML text such as 'base: scenarios/llama3.1-70b_128.yaml\\nbatch: 512'.",
     )
     set: list[str] = Field(
@@ -128,12 +128,13 @@ def arguments_of(tool: str, given: object) -> Arguments:
     try:
         return model.model_validate({} if given is None else given)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        problems = error.errors(include_url=False)
+        first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")  # what is missing is misspelled
     name = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         known = [field.alias or key for key, field in model.model_fields.items()]
         raise UsageError(f"{tool}: {unknown(name, known, 'argument')}")
     if first["type"] == "missing":
-        raise UsageError(f"{tool}: {name} is required: {model.model_fields[name].description}")
+        raise UsageError(f"{tool}: {name} is required: {one_line(str(model.model_fields[name].description))}")
     what = first["msg"][0].lower() + first["msg"][1:]
     raise UsageError(f"{tool}: {name}: {what}, not {one_line(repr(first['input']), LONGEST_SHOWN)}")

@@ -35,8 +35,8 @@ def fenced(folder: Path) -> Callable[[str, tuple[object, ...]], None]:
 
     def refuse(path: object, allowed: list[str]) -> None:
         if isinstance(path, str | bytes | os.PathLike):  # not a descriptor
-            place = os.path.realpath(os.fsdecode(path))
-            if not any(place == one or place.startswith(one.rstrip(os.sep) + os.sep) for one in allowed):
+            real = os.path.realpath(os.fsdecode(path))
+            if not any(real == one or real.startswith(one.rstrip(os.sep) + os.sep) for one in allowed):
                 raise PermissionError(
                     errno.EACCES, f"outside of {folder}, the folder of this server", os.fsdecode(path)
                 )

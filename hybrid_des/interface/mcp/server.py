@@ -26,8 +26,8 @@ from mcp_types import (
 
 from hybrid_des.errors import SimulationError, UsageError
 from hybrid_des.interface.cli.deadline import OutOfTimeError
-from hybrid_des.interface.mcp.answers import ANSWERS
-from hybrid_des.interface.mcp.arguments import MOST_S, TOOLS, arguments_of
+from hybrid_des.interface.mcp.answers import described
+from hybrid_des.interface.mcp.arguments import MOST_S, arguments_of
 from hybrid_des.interface.mcp.tools import Reply, failure
 from hybrid_des.interface.mcp.worker import Call, begun, prepare
 from hybrid_des.units import format_seconds
@@ -37,8 +37,8 @@ INSTRUCTIONS = (
     "hybrid-des predicts training steps of large models on GPU clusters by simulating them. simulate tells the time of "
     "a step with an interval; explain why it takes so long and which settings to change; compare which of two "
     "scenarios is quicker, why, and whether that can be told; search finds the best plan. Times are seconds, memory "
-    "bytes, shares fractions of 1. A likely interval contains the measured value nine times out of ten: of plans whose intervals of the change "
-    "contain 0, neither is known to be quicker. docs with page=skill says when to use what."
+    "bytes, shares fractions of 1. A likely interval contains the measured value nine times out of ten; of two plans "
+    "whose likely change contains 0, neither is known to be quicker. docs with page=skill says when to use what."
 )
 
 
@@ -54,7 +54,7 @@ def server(folder: Path) -> Server[Any]:
     """The server of a folder, for any transport."""
 
     async def listed(context: Any, given: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=[_tool(name) for name in TOOLS])
+        return ListToolsResult(tools=[Tool(**tool, annotations=_hints(tool["name"])) for tool in described()])
 
     async def called(context: Any, given: CallToolRequestParams) -> CallToolResult:
         reply = await answer(folder, given.name, given.arguments)
@@ -70,17 +70,10 @@ def server(folder: Path) -> Server[Any]:
     )  # fmt: skip
 
 
-def _tool(name: str) -> Tool:
-    model = TOOLS[name]
-    reads = name not in WRITING
-    return Tool(
-        name=name,
-        description=model.__doc__,
-        input_schema=model.model_json_schema(),
-        output_schema=ANSWERS[name].model_json_schema(mode="serialization"),
-        annotations=ToolAnnotations(
-            read_only_hint=reads, destructive_hint=False, idempotent_hint=True, open_world_hint=False
-        ),
+def _hints(tool: str) -> ToolAnnotations:
+    """What a client may tell its user of a tool: whether it only reads; a file is never replaced by another text."""
+    return ToolAnnotations(
+        read_only_hint=tool not in WRITING, destructive_hint=False, idempotent_hint=True, open_world_hint=False
     )
 
 

@@ -148,9 +148,9 @@ def _simulate(given: SimulateArguments, until: float) -> Reply:
     document = document_for(given.scenario, given.set)
     scenario = scenario_of(document).model_copy(update={"record": "compute"})
     result = simulate(scenario, budget_s=_early(until))
-    found = StepAnswer(**_step(result.run, result.summary, document, scenario))
-    warnings = [f"warning: {warning}" for warning in found.warnings]
-    return Reply("\n".join([opening(result.run, WIDTH), *warnings]), found)
+    answer = StepAnswer(**_step(result.run, result.summary, document, scenario))
+    warnings = [f"warning: {warning}" for warning in answer.warnings]
+    return Reply("\n".join([opening(result.run, WIDTH), *warnings]), answer)
 
 
 def _step(run: Run, figures: Mapping[str, Any], document: Document, scenario: Scenario) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def _explain(given: ExplainArguments, until: float) -> Reply:
     why = explain_whole(scenario, given.what_if, build=build, at_once=at_once) if given.what_if else None
     lost = why.losses if why is not None else losses(scenario, at_once)
     advice = advise(document.value, run=lost.run, at_once=at_once)
-    found = ExplainAnswer(
+    answer = ExplainAnswer(
         **_step(lost.run, summary(lost.run), document, scenario),
         main_loss=lost.verdict,
         changes=[
@@ -204,7 +204,7 @@ def _explain(given: ExplainArguments, until: float) -> Reply:
             if one.asked
         },
     )
-    return Reply(render_explanation(lost if why is None else why, WIDTH, advice=advice), found)
+    return Reply(render_explanation(lost if why is None else why, WIDTH, advice=advice), answer)
 
 
 def _less(interval: tuple[float, float]) -> tuple[float, float]:
@@ -227,7 +227,7 @@ def _compare(given: CompareArguments, until: float) -> Reply:
     )
     comparison = compare(a, b)
     sure = comparison.difference
-    found = CompareAnswer(
+    answer = CompareAnswer(
         a=a.name,
         b=b.name,
         a_step_time_s=a.summary["step_time_s"],
@@ -239,7 +239,7 @@ def _compare(given: CompareArguments, until: float) -> Reply:
         b_fits=not b.summary["out_of_memory"],
         causes_s={row["cause"]: row["change_s"] for row in comparison.causes() if row["change_s"]},
     )
-    return Reply(render_comparison(comparison, WIDTH), found)
+    return Reply(render_comparison(comparison, WIDTH), answer)
 
 
 def _search(given: SearchArguments, until: float) -> Reply:
@@ -255,7 +255,7 @@ def _search(given: SearchArguments, until: float) -> Reply:
         )
         for one in result.ranked[: given.top]
     ]
-    found = SearchAnswer(
+    answer = SearchAnswer(
         outcome=result.sentence,
         objective=objective.key,
         plans=len(plans),
@@ -263,7 +263,7 @@ def _search(given: SearchArguments, until: float) -> Reply:
         stopped=result.stopped,
         best=best,
     )
-    return Reply(_plans_text(result, best), found)
+    return Reply(_plans_text(result, best), answer)
 
 
 def _plans_text(result: SearchResult, best: list[PlanAnswer]) -> str:

@@ -6,6 +6,7 @@ call has a budget in seconds (`budget_s`), after which it is stopped; a call tha
 """
 
 import argparse
+import json
 from pathlib import Path
 
 from hybrid_des.errors import UsageError, installing
@@ -17,10 +18,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--folder", type=as_path, default=Path(), metavar="DIR", help="what tools read and write (default: this folder)"
     )
+    parser.add_argument("--json", action="store_true", help="print the tools with their schemas, and serve nothing")
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until standard input ends."""
+    if args.json:
+        from hybrid_des.interface.mcp.answers import described
+
+        print(json.dumps(described(), indent=2))
+        return 0
     try:
         import anyio
 
