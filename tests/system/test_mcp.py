@@ -128,6 +128,7 @@ WRONG = {  # tool and arguments, and what the line says
     ("simulate", '{"scenario": "a100_8x", "set": ["schedule.knd=1"]}'): 'unknown "knd"; did you mean "kind"?',
     ("simulate", '{"scenario": "base: scenarios/a100_8x.yaml\\nsteps: x"}'): "text:2: steps: expected a whole number",
     ("simulate", '{"scenario": "experiments/chunks"}'): "sweep: several scenarios; the tools take one",
+    ("simulate", '{"scenario": "jobs/two_jobs"}'): "jobs: several scenarios; the tools take one",
     ("simulate", '{"scenario": "/etc/hostname"}'): "outside of ",
     ("simulate", '{"scenario": "base: /etc/hostname\\nsteps: 2"}'): "outside of ",
     ("simulate", '{"scenario": "link.yaml"}'): "outside of ",
@@ -159,7 +160,10 @@ def test_wrong_arguments_get_one_line(tmp_path):
 
 
 def test_files_are_made_in_the_folder_and_read_there(tmp_path):
+    chunks = {"scenario": "experiments/chunks", "set": ["sweep=none", "plot=none"]}
+
     async def conversation(connected):
+        assert not (await connected.call_tool("simulate", chunks)).is_error
         made = await connected.call_tool("init", {"name": "a100_8x"})
         own = await connected.call_tool("simulate", {"scenario": "a100_8x.yaml", "set": ["schedule.kind=gpipe"]})
         based = await connected.call_tool("simulate", {"scenario": "base: a100_8x.yaml\nschedule: {kind: gpipe}"})

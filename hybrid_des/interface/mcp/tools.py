@@ -65,6 +65,10 @@ from hybrid_des.studies.sweep.axes import plain
 from hybrid_des.units import format_bytes
 
 INLINE = "the text"  # what messages call a scenario that is given as text
+SEVERAL = {  # keys of files with several scenarios, and what to do instead
+    "sweep": "set sweep=none and plot=none, and its values by set",
+    "jobs": "the scenario of a job; hybrid-des FILE simulates them together",
+}
 MOST_TEXT = 4000  # characters of documentation in one answer: about six hundred words
 EARLY = 0.8  # of the time left: a simulation or search ends by itself before the process is ended
 WIDTH = 100  # columns of a text
@@ -115,9 +119,9 @@ def document_for(source: str, overrides: Overrides) -> Document:
         document = _of_text(source, overrides)
     else:
         document = read_scenario(_file(source), overrides)
-    for key in ("sweep", "jobs"):
+    for key, instead in SEVERAL.items():
         if document.value.get(key) not in (None, "none"):
-            raise UsageError(f"{document.source}: {key}: several scenarios; the tools take one (set {key}=none)")
+            raise UsageError(f"{document.source}: {key}: several scenarios; the tools take one: {instead}")
     return document
 
 
