@@ -68,6 +68,7 @@ def begun(call: Call) -> Iterator[Connection[Any, Any]]:
         yield connection
     finally:
         _kill(process.pid)
+        process.kill()  # one that has not begun has no group yet
         process.join()
         process.close()
         connection.close()
