@@ -30,6 +30,7 @@ from hybrid_des.simulation.watch import Show, Watch
 from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
     from hybrid_des.analysis.explanation import Explanation
@@ -126,6 +127,77 @@ class Result(RunAnalysis):
         from hybrid_des.report.plots import curves
 
         return curves.memory_curve(self.run, ax, **shown)
+
+    def link_table(self, windows: int = 200) -> pd.DataFrame:
+        """The use of links over time: a row per link and window of the run.
+
+        Columns: `link`, `start_s` and `end_s` of the window, `bytes` carried in it, `bytes_per_s`, and
+        `utilisation_ratio`, the share of the link's bandwidth (NaN where that is infinite or measured as times by
+        size). Empty without rows of messages. The bytes of a message are spread evenly over the time that it occupies
+        the link.
+
+        Args:
+            windows: number of equal windows.
+
+        Example:
+            >>> from hybrid_des import simulate
+            >>> table = simulate("scenarios/a100_8x.yaml").link_table(windows=10)
+            >>> table.groupby("link").utilisation_ratio.max().round(3).tolist()[:2]
+            [0.013, 0.012]
+        """
+        from hybrid_des.analysis.run_tables import link_table
+
+        return link_table(self.run, windows)
+
+    def memory_table(self) -> pd.DataFrame:
+        """The memory of GPUs over time: a row per change, by time.
+
+        Columns: `rank`, `replica`, `pipeline_rank`, `time_s`, `held_bytes` from then on, and `activations`: of how many
+        micro-batches (with several chunks per rank, chunks of them) activations are held.
+
+        Example:
+            >>> from hybrid_des import simulate
+            >>> table = simulate("scenarios/a100_8x.yaml").memory_table()
+            >>> table.groupby("pipeline_rank").activations.max().tolist()
+            [4.0, 3.0, 2.0, 1.0]
+        """
+        from hybrid_des.analysis.run_tables import memory_table
+
+        return memory_table(self.run)
+
+    def wait_table(self) -> pd.DataFrame:
+        """All idle time of GPUs in pieces, by time.
+
+        Columns: `step`, `rank`, `replica`, `pipeline_rank`, `cause` (as in the summary's `idle_s`), `start_s`, `end_s`
+        and `waited_s`. The waits of a cause sum to its `idle_s` × steps × ranks with rows.
+
+        Example:
+            >>> from hybrid_des import simulate
+            >>> result = simulate("scenarios/a100_8x.yaml")
+            >>> waits = result.wait_table().groupby("cause").waited_s.sum() / result.summary["ranks"]
+            >>> abs(float(waits["dependency"]) - result.summary["idle_s"]["dependency"]) < 1e-9
+            True
+        """
+        from hybrid_des.analysis.run_tables import wait_table
+
+        return wait_table(self.run)
+
+    def collective_table(self) -> pd.DataFrame:
+        """The collectives whose messages were simulated: a row per collective and rank, by start.
+
+        Columns: `step`, `rank`, `replica`, `pipeline_rank`, `kind` (`gradients`, `parameters`, or the axis of one
+        inside ops, such as `expert`), `stage`, `bucket` and `layer` (missing where a kind has none), `start_s` and
+        `end_s`.
+
+        Example:
+            >>> from hybrid_des import simulate
+            >>> table = simulate("scenarios/a100_8x.yaml").collective_table()
+            >>> table.kind.unique().tolist(), len(table)
+            (['gradients'], 8)
+        """
+        from hybrid_des.analysis.run_tables import collective_table
+
+        return collective_table(self.run)
 
     def report(self, color: bool = False, width: int = 100) -> str:
         """Return the report of the command line as text."""

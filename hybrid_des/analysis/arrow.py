@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from hybrid_des.planning.program_table import NONE
 from hybrid_des.simulation.timeline import Timeline
-from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     import pyarrow
-from hybrid_des.analysis.table import COLUMNS, COUNTED, EXACT, PLACES, SECONDS, RowNames, pieces, source
+from hybrid_des.analysis.table import COLUMNS, COUNTED, EXACT, PLACES, SECONDS, RowNames, pieces, seconds, source
 
 ALL = (*COLUMNS, *EXACT)
 
@@ -36,7 +35,7 @@ def arrow_tables(timeline: Timeline) -> Iterator[pyarrow.Table]:
             if name in words:
                 arrays.append(words[name].take(_array(values)))
             elif name in SECONDS:
-                arrays.append(_array(values / PICOSECONDS_PER_SECOND))
+                arrays.append(_array(seconds(values)))
             else:
                 arrays.append(_array(values, missing=_nullable(name, names)))
         yield pyarrow.table(arrays, schema=schema)

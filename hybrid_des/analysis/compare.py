@@ -29,7 +29,7 @@ from hybrid_des.analysis.matching import (
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.notebook_view import as_html
 from hybrid_des.analysis.safe_csv import read_cell
-from hybrid_des.analysis.table import COLUMNS, COMPUTE, EXACT, table
+from hybrid_des.analysis.table import ARRIVED, COLUMNS, COMPUTE, EXACT, table
 from hybrid_des.analysis.ties import Ties, ties_of
 from hybrid_des.errors import UsageError
 from hybrid_des.scenario.definition import LABELS, Scenario
@@ -358,7 +358,7 @@ def side_of_folder(folder: Path) -> Side:
         raise UsageError(f"{folder / SUMMARY}: not the summary of a run: {error}") from None
     try:
         rows = pd.read_csv(folder / CSV, converters={"lane": read_cell, "kind": read_cell})
-        wanted = [name for name in COLUMNS if name not in rows]
+        wanted = [name for name in COLUMNS if name not in rows and name != ARRIVED]  # which older folders lack
         if wanted:
             raise ValueError(f"no column {wanted[0]}")
         exact = _exact(folder)

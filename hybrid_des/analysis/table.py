@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from hybrid_des.analysis.arrivals import Arrivals
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.purposes import PURPOSES
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS
@@ -19,8 +21,11 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "step", "rank", "replica", "pipeline_rank", "lane", "kind", "microbatch", "chunk", "stage",
-    "asked_s", "start_s", "end_s", "peer", "bytes", "hop",
+    "asked_s", "start_s", "end_s", "peer", "bytes", "hop", "arrived_s",
 )  # fmt: skip
+
+
+ARRIVED = "arrived_s"  # of a message, on its last link; of the last op of a rank, when its step is over
 
 
 EXACT = ("asked_ps", "start_ps", "end_ps")  # whole picoseconds: a float of seconds loses some beyond 4,500 s
@@ -32,7 +37,7 @@ COMPUTE = "compute"  # the lane of ops; every other lane is a link
 PIECE = 2**16  # rows, of a run whose messages are in memory
 
 
-SECONDS = ("asked_s", "start_s", "end_s")
+SECONDS = ("asked_s", "start_s", "end_s", ARRIVED)
 
 
 COUNTED = ("step", "rank")  # never missing
@@ -45,10 +50,13 @@ def table(timeline: Timeline, exact: bool = False) -> pd.DataFrame:
     """Make the public table, ordered by start, rank and lane.
 
     Times are seconds, with `exact` also whole picoseconds in three more columns; `microbatch`, `chunk`, `stage`,
-    `peer`, `bytes` and `hop` are nullable integers. The table is reproducible byte for byte.
+    `peer`, `bytes` and `hop` are nullable integers, missing times are NaN. The table is reproducible byte for byte.
     """
-    names = RowNames.of(timeline)
-    return _frame(_rows(timeline, names, timeline.op_rows(), timeline.all_messages()), names, EXACT if exact else ())
+    names, messages = RowNames.of(timeline), timeline.all_messages()
+    if messages is not None:
+        messages = {**messages, ARRIVED: Arrivals(timeline).of(messages)}
+    ops = {**timeline.op_rows(), ARRIVED: _ends_of_steps(timeline)}
+    return _frame(_rows(timeline, names, ops, messages), names, EXACT if exact else ())
 
 
 def frames(timeline: Timeline) -> Iterator[pd.DataFrame]:
@@ -59,16 +67,22 @@ def frames(timeline: Timeline) -> Iterator[pd.DataFrame]:
 
 def pieces(timeline: Timeline, names: RowNames) -> Iterator[Columns]:
     """The rows as numbers, piece by piece in the order of the table."""
-    ops = timeline.ops["start"]
+    ops, over, arrivals = timeline.ops["start"], _ends_of_steps(timeline), Arrivals(timeline)
+
+    def of_ops(rows: Column) -> Columns:
+        return {**timeline.op_rows(rows), ARRIVED: over[rows]}
+
     if timeline.stream is not None:
         order, first = np.argsort(ops, kind="stable"), 0
         ops = ops[order]
         for messages, end in timeline.stream.in_order():
             last = len(ops) if end is None else int(np.searchsorted(ops, end))
-            yield _rows(timeline, names, timeline.op_rows(order[first:last]), messages)
+            messages = {**messages, ARRIVED: arrivals.of(messages)}
+            yield _rows(timeline, names, of_ops(order[first:last]), messages)
             first = last
         return
     sent = timeline.messages or dict.fromkeys(MESSAGE_COLUMNS, ops[:0])
+    sent = {**sent, ARRIVED: arrivals.of(sent)}
     sender, link = (timeline.of_channel[name][sent["channel"]] for name in ("sender", "link"))
     keys = (np.zeros_like(ops), 1 + link), (timeline.ops["rank"], sender), (ops, sent["start"])
     order = np.lexsort([np.concatenate(key) for key in keys])
@@ -76,7 +90,19 @@ def pieces(timeline: Timeline, names: RowNames) -> Iterator[Columns]:
         rows = np.sort(order[first : first + PIECE])
         own, others = rows[rows < len(ops)], rows[rows >= len(ops)] - len(ops)
         messages = {name: column[others] for name, column in sent.items()}
-        yield _rows(timeline, names, timeline.op_rows(own), messages)
+        yield _rows(timeline, names, of_ops(own), messages)
+
+
+def _ends_of_steps(timeline: Timeline) -> Column:
+    """For the last op of every rank in a step, when that rank's step is over; `NONE` for other ops."""
+    ops, steps, ranks = timeline.ops, timeline.steps, len(timeline.replica)
+    over = np.full(len(ops["rank"]), NONE, dtype=np.int64)
+    own, known = (table["step"] * ranks + table["rank"] for table in (ops, steps))
+    order, by_rank = np.lexsort([ops["end"], own]), np.argsort(known)
+    last = order[np.flatnonzero(np.diff(own[order], append=-1))]
+    if len(known):
+        over[last] = steps["end"][by_rank][np.searchsorted(known[by_rank], own[last])]
+    return over
 
 
 def empty_table() -> pd.DataFrame:
@@ -159,12 +185,17 @@ def _frame(columns: Columns, names: RowNames, exact: Sequence[str] = ()) -> pd.D
         if name in names.words:
             named[name] = np.array(names.words[name], dtype=object)[values]
         elif name in SECONDS:
-            named[name] = values / PICOSECONDS_PER_SECOND
+            named[name] = seconds(values)
         elif name in COUNTED or name in exact or (name in PLACES and not (names.servers or NONE in values)):
             named[name] = values
         else:
             named[name] = pd.arrays.IntegerArray(values, values == NONE)
     return pd.DataFrame(named, columns=[*COLUMNS, *exact])
+
+
+def seconds(picoseconds: Column) -> NDArray[np.float64]:
+    """Times in seconds; NaN for `NONE`."""
+    return np.where(picoseconds == NONE, np.nan, picoseconds / PICOSECONDS_PER_SECOND)
 
 
 def source(name: str) -> str:
@@ -175,7 +206,8 @@ def source(name: str) -> str:
 def _ops(rows: Columns) -> Columns:
     """The columns of op rows, as numbers."""
     nothing = np.full(len(rows["rank"]), NONE)
-    return {**_common(rows), "lane": np.zeros_like(nothing), **dict.fromkeys(("peer", "bytes", "hop"), nothing)}
+    others = dict.fromkeys(("peer", "bytes", "hop"), nothing)
+    return {**_common(rows), "lane": np.zeros_like(nothing), **others, ARRIVED: rows[ARRIVED]}
 
 
 def _messages(timeline: Timeline, rows: Columns, names: RowNames) -> Columns:
@@ -185,7 +217,7 @@ def _messages(timeline: Timeline, rows: Columns, names: RowNames) -> Columns:
     places = {"replica": timeline.replica[sender], "pipeline_rank": timeline.pipeline_rank[sender]}
     facts = {**timeline.described(rows), **places, "rank": sender, "kind": names.kinds[channel]}
     others = {"lane": 1 + of["link"][channel], "peer": of["receiver"][channel], "hop": of["hop"][channel]}
-    return {**_common(facts), **others, "bytes": rows["bytes"]}
+    return {**_common(facts), **others, "bytes": rows["bytes"], ARRIVED: rows[ARRIVED]}
 
 
 def _common(rows: Columns) -> dict[str, Column]:

@@ -133,7 +133,15 @@ def run_of(
     return Run(
         scenario,
         parts,
-        Timeline.of(recorder, table, layout, fold.order if fold else 1, fair, whole=trace is not None),
+        Timeline.of(
+            recorder,
+            table,
+            layout,
+            fold.order if fold else 1,
+            fair,
+            whole=trace is not None,
+            latencies_vary=any(not slow.permanent and slow.latency for slow in scenario.slow),
+        ),
         **totals,
         duration=duration,
         ranks=[gpu.rank for gpu in gpus],

@@ -55,6 +55,7 @@ class Timeline:
             `place` (`BEFORE` an op, `INSIDE`, `AFTER` the optimizer), `start`, `end`.
         exchanges: one row per rank and collective by messages inside ops: `step`, `rank`, `purpose`, `start`, `free`
             (the rank has nothing left to compute meanwhile), `end`.
+        latencies_vary: whether the latency of a link changes during the run, so that `arrival` is not known.
         fair: whether a message occupies all links of its route together, as under `fair`.
         alike: number of ranks with the same behaviour that each of these stands for, itself included.
         stream: the message rows if there are too many for `messages`; `message_pieces` and `messages_of` read both.
@@ -76,6 +77,7 @@ class Timeline:
     alike: int = 1
     fair: bool = False
     stream: LongRows | None = None
+    latencies_vary: bool = False
 
     @classmethod
     def of(
@@ -87,6 +89,7 @@ class Timeline:
         fair: bool = False,
         *,
         whole: bool = False,
+        latencies_vary: bool = False,
     ) -> Timeline:
         """Take over what was recorded, without copying it; `whole`: message rows are not streamed, however many."""
         rows = recorder.messages
@@ -98,8 +101,9 @@ class Timeline:
         names = ("ops", "steps", "reductions", "memory", "gathers", "waits", "exchanges")
         tables = {name: getattr(recorder, name).table() for name in names}
         return cls(
-            layout, programs, recorder.channels, messages=messages, alike=alike, fair=fair, stream=stream, **tables
-        )
+            layout, programs, recorder.channels, messages=messages, alike=alike, fair=fair, stream=stream,
+            latencies_vary=latencies_vary, **tables,
+        )  # fmt: skip
 
     @property
     def duration(self) -> int:

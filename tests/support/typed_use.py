@@ -18,6 +18,9 @@ def runs() -> list[float]:
     print(
         hd.verify(scenario), hd.costs(FILE, layers=False).forward_s.sum(), hd.collective("ring", ranks=8).time_us.max()
     )
+    waits, links = result.wait_table(), result.link_table(windows=50)
+    print(waits.groupby("cause").waited_s.sum(), links.utilisation_ratio.max(), result.explain().advice)
+    print(result.memory_table().held_bytes.max(), len(result.collective_table()), result.timeline.arrived_s.max())
     jobs = hd.simulate_jobs("scenarios/jobs/two_jobs.yaml", remedies=True, tries=4)
     return [result.summary["step_time_s"], *(run.slowdown for run in jobs.runs)]
 
@@ -38,7 +41,9 @@ def advised() -> str:
 def measured() -> None:
     imported: hd.Imported = hd.import_profile("scenarios/durations/a100_8x_slow_gpu.csv", machine=FILE)
     replayed: hd.Replayed = hd.replay("scenarios/durations/a100_8x_slow_gpu.csv", schedule="1f1b")
-    print(imported.text(), replayed.steps, hd.megatron(FILE).flags, hd.torchtitan(FILE).unsaid)
+    print(
+        imported.text(), imported.tables()["steps"], replayed.steps, hd.megatron(FILE).flags, hd.torchtitan(FILE).unsaid
+    )
     with hd.record("run.csv", warmup=1):
         pass
 

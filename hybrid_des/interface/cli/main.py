@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from math import inf
 from pathlib import Path
 from types import FrameType
@@ -48,16 +48,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns 0 on success, 1 if the simulation failed, 2 on a user error, 130 or 143 by signal."""
     make_output_safe()
     interrupts: list[int] = []
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with _noted(interrupts), _never_lost(interrupts):
-            code = _run(list(sys.argv[1:] if arguments is None else arguments))
+            code = _run(words)
             sys.stdout.flush()
     except (KeyboardInterrupt, Exception) as error:
         if interrupts or isinstance(error, KeyboardInterrupt):
             number = interrupts[0] if interrupts else signal.SIGINT
             say("terminated" if number == signal.SIGTERM else "interrupted")
             return SIGNALED + number
-        return _explain(error)
+        return _explain(error, as_json="--json" in words)
     return code
 
 
@@ -115,31 +116,41 @@ def _send_again(number: signal.Signals) -> None:
         signal.pthread_kill(main_thread, number)  # also ends a wait
 
 
-def _explain(error: Exception) -> int:
+def _explain(error: Exception, *, as_json: bool) -> int:
     """Print a user or system error and return its exit code; re-raise any other, which is a bug."""
-    if isinstance(error, HybridDesError):
-        say(str(error))
-        return error.exit_code
     if isinstance(error, BrokenPipeError):
         discard_output()  # the reader has closed the pipe
         return 0
+    message, code = _told(error)
+    say(message)
+    if as_json and not hasattr(error, "facts"):  # which are on stdout already
+        import json
+
+        from hybrid_des.interface.failures import error_document
+
+        with suppress(OSError):  # stdout is what cannot be written
+            print(json.dumps({"error": error_document(error, message, code)}, indent=2))
+    return code
+
+
+def _told(error: Exception) -> tuple[str, int]:
+    """The message and the exit code of an error; any that is not the user's or the system's is raised again."""
+    if isinstance(error, HybridDesError):
+        return str(error), error.exit_code
     if isinstance(error, MemoryError):
         _let_go(error)
-        say(f"out of memory: the scenario needs more than this machine has{f' ({error})' if str(error) else ''}")
-        return SimulationError.exit_code
+        detail = f" ({error})" if str(error) else ""
+        return f"out of memory: the scenario needs more than this machine has{detail}", SimulationError.exit_code
     from hybrid_des.registry import user_line
 
     if line := user_line(error):
-        say(str(UsageError(line)))
-        return UsageError.exit_code
+        return str(UsageError(line)), UsageError.exit_code
     if not isinstance(error, OSError):
         raise error
     if error.filename is None:
         discard_output()  # /dev/full
-        say(f"cannot write the output: {error.strerror or error}")
-    else:
-        say(str(UsageError(f"{error.filename}: {error.strerror}")))
-    return UsageError.exit_code
+        return f"cannot write the output: {error.strerror or error}", UsageError.exit_code
+    return str(UsageError(f"{error.filename}: {error.strerror}")), UsageError.exit_code
 
 
 def _let_go(error: BaseException | None) -> None:

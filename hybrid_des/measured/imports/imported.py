@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
@@ -20,6 +20,9 @@ from hybrid_des.report.files.staging import Written, write_files
 from hybrid_des.report.page.document import PageRun, page_of
 from hybrid_des.report.terminal import as_html
 from hybrid_des.units import format_seconds, format_share
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_SHOWN = 6  # unusual ops in the text
 LEAST = 0.0005  # a share of the step that the text gives
@@ -138,6 +141,36 @@ class Imported:
         pairs = [*enumerate(zip(self.simulated, self.measured, strict=True))]
         others = [pair for number, pair in pairs if number != self.reproduced] or [pair for _, pair in pairs]
         return [100 * (simulated / measured - 1) for simulated, measured in others if measured]
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """What was found as DataFrames, by name; those of which nothing is known are left out.
+
+        `steps`: `step` (from 0), `measured_s`, `simulated_s` and `error_percent`. `unusual`: ops that took much longer
+        than others of their kind. `classes`: who was slow, as of `replay`. `measured`, `simulated`: the timelines of
+        the step that is shown, with the columns of `Result.timeline`.
+
+        Example:
+            >>> from hybrid_des import import_profile
+            >>> tables = import_profile("scenarios/durations/a100_8x_slow_gpu.csv").tables()
+            >>> sorted(tables)
+            ['classes', 'measured', 'simulated', 'steps']
+            >>> bool(tables["steps"].error_percent.abs().max() < 0.1)
+            True
+        """
+        import pandas as pd
+
+        known: dict[str, pd.DataFrame] = {}
+        if self.measured is not None:
+            steps = pd.DataFrame({"measured_s": list(self.measured), "simulated_s": list(self.simulated)})
+            steps["error_percent"] = 100 * (steps["simulated_s"] / steps["measured_s"] - 1)
+            known["steps"] = steps.rename_axis("step").reset_index()
+        if self.unusual:
+            known["unusual"] = pd.DataFrame([event.to_mapping() for event in self.unusual])
+        if self.stragglers is not None:
+            known["classes"] = self.stragglers.classes
+        if self.shown is not None:
+            known |= {name: run.timeline for name, run in zip(("measured", "simulated"), self.shown(), strict=True)}
+        return known
 
     def contents(self) -> dict[str, Any]:
         """The files to write: those of the scenario, the figures, the text and the page."""

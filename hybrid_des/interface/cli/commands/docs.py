@@ -26,6 +26,7 @@ from hybrid_des.report.text_tables import text_table
 PACKAGE = Path(__file__).resolve().parents[3]
 INSTALLED, CHECKOUT = PACKAGE / "shipped/docs", PACKAGE.parent
 NAMED = {"reference": "scenarios/REFERENCE.md", "changes": "CHANGELOG.md"}
+SKILL = "skill"  # what agents read first
 MADE = ("index", "reference/python")  # pages that only the site shows
 HEADING = re.compile(r"^(#+) (.+)$", flags=re.MULTILINE)
 
@@ -117,12 +118,13 @@ def pages() -> dict[str, Path]:
     pages_of = {name: file for name, file in named.items() if name not in MADE}
     if not pages_of:
         raise UsageError(f"{INSTALLED}: the documentation is missing; install hybrid-des again")
-    return pages_of | {name: folder / path for name, path in NAMED.items()}
+    return pages_of | {name: folder / path for name, path in NAMED.items()} | {SKILL: PACKAGE / "SKILL.md"}
 
 
 def title(page: Path) -> str:
     """The first heading of a page."""
-    return page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+    heading = HEADING.search(page.read_text(encoding="utf-8"))
+    return heading[2] if heading else page.stem
 
 
 def section(text: str, words: str) -> str:
