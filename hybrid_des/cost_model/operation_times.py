@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache, reduce
 from math import ceil
@@ -86,6 +87,7 @@ class Device:
         each: seconds that each of several products takes besides.
         measured: times of operators of some shapes and sizes, which take these.
         state: bytes of the optimizer's state per parameter.
+        scans: FLOP/s of cores of linear mixers, by the key of `efficiency`.
     """
 
     flops: float
@@ -105,6 +107,7 @@ class Device:
     half: float = 0.0
     head: float = 0.0
     state: int = 12
+    scans: Mapping[str, float] = field(default_factory=dict)
 
     def product(
         self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False, result: float = ELEMENT

@@ -17,6 +17,7 @@ from hybrid_des.scenario.defaults import FilledValues, fill
 from hybrid_des.scenario.groups import misfits_of_outer, misfits_of_sites
 from hybrid_des.scenario.keys import LABEL, ScenarioKeys
 from hybrid_des.scenario.problem import Problem, Problems, misfit
+from hybrid_des.scenario.scans import misfits_of_scans
 from hybrid_des.scenario.sections.bill import misfits_of_bill
 from hybrid_des.scenario.sections.cluster import QUANTISED, WITHOUT_PRIORITIES
 from hybrid_des.scenario.sections.data import misfits_of_data
@@ -149,6 +150,7 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
     reached = 0.0 if scenario.efficiency is None else float(scenario.efficiency.attention)
     kernel, gpu = scenario.operators.attention, scenario.cluster.kinds[0].gpu.name
     yield from misfits_of_attention(kernel, scenario.model.options, gpu, reached)
+    yield from misfits_of_scans(network, parallel, scenario.efficiency, gpu)
     yield from _gpus_run_models(scenario)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from hybrid_des.errors import unknown
 from hybrid_des.options import MOST, Count, Flag, Options, Reads, TokenCount, WrittenNone, choice, whole
 from hybrid_des.workload.models.mixers import registration as mixers
-from hybrid_des.workload.models.sections import Experts, Latent, Mlp
+from hybrid_des.workload.models.sections import Experts, Latent, Mamba, Mlp
 
 NONE = "none"
 Norm = Annotated[Literal["layer", "rms"], choice("layer", "rms")]
@@ -95,6 +95,8 @@ class Block(AttentionKeys):
     mixer: Mixer | None = None
     """What lets tokens see each other; a list: side by side; none: nothing. Default: latent with `latent`,
     else attention."""
+    mamba: Mamba | None = None
+    """Sizes of mixer mamba2, such as {heads: 128, head_size: 64, groups: 8, state: 128, chunk: 128}."""
     mixers: dict[str, dict[str, Any]] | None = None
     """Options of mixers of your own, by name."""
     ffn: Width = None

@@ -26,6 +26,25 @@ class Latent(Section):
     """Size of a head's value."""
 
 
+class Mamba(Section):
+    """Mamba-2: state spaces of heads, whose groups share inputs and outputs of states."""
+
+    heads: Count
+    """Number of heads."""
+    head_size: Count
+    """Channels of a head."""
+    groups: Count = 1
+    """Groups of heads that share B and C."""
+    state: Count = 128
+    """Size of the state of a channel."""
+    conv: Count = 4
+    """Tokens that the convolution sees."""
+    chunk: Count = 256
+    """Tokens that are scanned together."""
+    norm: Flag = True
+    """Whether the gated result is normalized."""
+
+
 class Experts(Section):
     """Mixture of experts in place of the MLP."""
 

@@ -11,16 +11,19 @@ from support.paths import GOLDEN
 from support.tables import from_table
 
 from hybrid_des import load, simulate
+from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.modelled import layer_parts
 from hybrid_des.errors import Refusal, ScenarioError
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.workload.models.catalogue import expanded, model, names
 from hybrid_des.workload.models.kinds.pattern import expanded as names_in
 from hybrid_des.workload.models.kinds.registration import ModelRefusal
-from hybrid_des.workload.models.layer import Attention, Gemm
+from hybrid_des.workload.models.layer import Attention, Gemm, Scan
 
 DESCRIBED = yaml.safe_load((GOLDEN / "described_models.yaml").read_text(encoding="utf-8"))
 BASE = {"layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 96, "sequence": 64}
 EXPERTS = {"count": 8, "active": 2, "ffn": 32}
+MAMBA = {"heads": 8, "head_size": 16, "groups": 4, "state": 32, "chunk": 64}
 
 
 def scenario(values, **sections):
@@ -63,14 +66,18 @@ def test_a_step_of_one_kind_takes_as_long():
     assert one["step_time_s"] == other["step_time_s"] and one["peak_memory_bytes"] == other["peak_memory_bytes"]
 
 
-PRINTED = {"gpt-oss-120b": (535.230, 16398.332), "qwen3-235b": (1300.440, 8784.492)}
+PRINTED = {
+    "gpt-oss-120b": (535.230, 16398.332, 4096),
+    "qwen3-235b": (1300.440, 8784.492, 4096),
+    "nemotron-3-super": (873.330, 10307.741, 8192),
+}
 
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_training_takes_the_flop_that_are_printed(name):
     """TFLOP/s and tokens/s of a GPU: cards of Megatron-Bridge (067f987, pretrain_performance)."""
-    rate, tokens = PRINTED[name]
-    own = model({**DESCRIBED[name]["model"], "sequence": 4096})
+    rate, tokens, sequence = PRINTED[name]
+    own = model({**DESCRIBED[name]["model"], "sequence": sequence})
     assert 3 * own.flop / own.tokens == pytest.approx(rate * 1e12 / tokens, rel=0.01)
 
 
@@ -165,6 +172,8 @@ VARIANTS = {
     "experts": {"experts": EXPERTS}, "shared": {"experts": {**EXPERTS, "shared_ffn": 48, "shared_gate": True}},
     "latent experts": {"experts": {**EXPERTS, "latent": 16}}, "beside": {"experts": EXPERTS, "beside": True},
     "experts only": {"experts": EXPERTS, "mixer": "none"}, "vectors": {},
+    "mamba2": {"mixer": "mamba2", "mamba": MAMBA}, "scan only": {"mixer": "mamba2", "mamba": MAMBA, "ffn": "none"},
+    "side by side": {"mixer": ["attention", "mamba2"], "mamba": MAMBA},
 }  # fmt: skip
 MODEL_WIDE = {"vectors": {"layer_vectors": 16}}
 
@@ -172,11 +181,12 @@ MODEL_WIDE = {"vectors": {"layer_vectors": 16}}
 @given(st.sampled_from(sorted(VARIANTS)), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.sampled_from([1, 2]))
 def test_ranks_do_the_work_of_a_layer_together(name, tensor, context, expert):
     """FLOP, parameters and kept bytes of all ranks are those of a rank that holds the whole layer."""
-    kinds = {"x": VARIANTS[name], "y": {"ffn": 128, "mixer": "attention", "latent": "none"}}
+    kinds = {"x": VARIANTS[name], "y": {"ffn": 128, "mixer": "attention"}}
     values = {**BASE, **MODEL_WIDE.get(name, {}), "kinds": kinds, "pattern": "x y"}
     whole = model(values).layers[1]
     expert = expert if whole.routing else 1
     sizes = {"tensor": tensor, "context": context, "expert": expert, "data": expert, "sequence": tensor > 1}
+    sizes["context_method"] = "all-to-all"
     found = load(scenario(values, cluster={"gpu": "h100", "nodes": 4}, parallel=sizes))
     alone, divided = counted(load(scenario(values)), 1), counted(found, 1)
     for way in ("forward", "input", "weight"):
@@ -226,3 +236,65 @@ def test_unequal_blocks_are_cut_by_what_they_cost():
     found = simulate(scenario(values, parallel={"pipeline": 2}, efficiency=fast)).summary
     even = simulate(scenario(values, parallel={"pipeline": 2, "stages": "even"}, efficiency=fast)).summary
     assert found["step_time_s"] < even["step_time_s"]
+
+
+def test_a_scan_has_the_flop_of_its_chunks():
+    """2gQN within the groups of a chunk, 2QD of its results, 4DN of its state and of the one before it, per token."""
+    layer = model({**BASE, "mixer": "mamba2", "mamba": MAMBA}).layers[1]
+    scan = next(one for one in layer.operations if isinstance(one, Scan))
+    width, shared = 8 * 16, 4 * 32
+    assert scan.flop == 2 * 64 * shared + 2 * 64 * width + 4 * width * 32
+    joined = 2 * width + 2 * shared + 8
+    own = 64 * joined + 5 * (width + 2 * shared) + 3 * 8 + width + width * 64
+    assert layer.parameters.total == own + 3 * 64 * 128 + 2 * 64
+    kept = model(BASE).layers[1].kept
+    assert layer.kept.tensor - 2 * 3 * 128 == 2 * joined + 2 * width and layer.kept.sequence == kept.sequence
+
+
+@pytest.mark.parametrize(("tensor", "context", "copies"), [(1, 2, 1), (2, 2, 1), (2, 4, 2), (1, 8, 2), (4, 2, 2)])
+def test_context_ranks_exchange_heads_of_a_scan(tensor, context, copies):
+    values = {**BASE, "mixer": "mamba2", "mamba": MAMBA}
+    sizes = {"tensor": tensor, "context": context, "context_method": "all-to-all", "sequence": True}
+    layer = counted(load(scenario(values, parallel=sizes)), 1)
+    sent = [(one.does, one.size, one.repeats) for one in layer.forward if one.axis == "context"]
+    tokens, width, shared = 64 // context, 8 * 16, 2 * 4 * 32
+    there = 2 * (2 * width + 8 + copies * shared) // tensor * tokens
+    assert sent == [("all-to-all", there, 1), ("all-to-all", 2 * width // tensor * tokens, 1)]
+    assert [one for one in layer.backward if one.axis == "context"] == [
+        one for one in layer.forward if one.axis == "context"
+    ]
+
+
+def test_a_prediction_runs_its_blocks_as_often_as_it_passes():
+    kinds = {"A": {"ffn": "none"}, "F": {"mixer": "none"}}
+    values = {**BASE, "kinds": kinds, "pattern": "A F"}
+    one, two = (model({**values, "predictions": {"kinds": "A F", "passes": passes}}) for passes in (1, 2))
+    without = model(values)
+    assert (
+        one.parameters
+        == two.parameters
+        == without.parameters + 2 * 64**2 + 3 * 64 + sum(layer.parameters.total for layer in without.layers[1:3])
+    )
+    assert two.flop - one.flop == one.flop - without.flop
+    assert one.flop - without.flop == 64 * (2 * 2 * 64 * 64 + 2 * 64 * 96 + sum(
+        layer.flop for layer in without.layers[1:3]
+    ))  # fmt: skip
+    assert model({**BASE, "predictions": {"count": 2}}).layers == model({**BASE, "predictions": 2}).layers
+
+
+def test_a_scan_takes_its_rate():
+    values = {**BASE, "mixer": "mamba2", "mamba": MAMBA}
+    found = load(scenario(values, efficiency={"scan": 0.01}))
+    operations = {one.name: took for one, took in layer_parts(CostBasis.of(found))[1].operations}
+    forward, backward, weight = operations["state space scan"]
+    assert forward == pytest.approx(64 * 49152 / (0.01 * 989e12)) and (backward, weight) == (3 * forward, 0)
+    with pytest.raises(ScenarioError, match=r"efficiency\.scan: is required: what its kernel reaches on this GPU"):
+        load(scenario(values, cluster={"gpu": "a100-80gb"}))
+
+
+@from_table
+def test_ranks_that_cannot_share_a_scan_are_refused(parallel, said):
+    values = {**BASE, "mixer": "mamba2", "mamba": MAMBA}
+    with pytest.raises(ScenarioError) as error:
+        load(scenario(values, cluster={"gpu": "h100", "nodes": 8}, parallel=parallel))
+    assert said in str(error.value)
