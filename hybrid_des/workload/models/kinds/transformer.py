@@ -24,6 +24,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ValidationError
 
+from hybrid_des.errors import UsageError, unknown
 from hybrid_des.options import Count, Flag, Natural, Reads, Section, choice, whole
 from hybrid_des.workload.models.block import Block
 from hybrid_des.workload.models.catalogue import merged
@@ -239,8 +240,15 @@ def _block(options: Block) -> Layer:
 
 def _mixed(name: str, options: Block) -> Part:
     """The part of a block that a mixer is."""
-    entry = mixers.find(name)
-    return entry.build(options, *entry.arguments((options.mixers or {}).get(name)))
+    entry, given = mixers.find(name), (options.mixers or {}).get(name, {})
+    for key in given:
+        if key not in entry.keys:
+            raise ModelRefusal(f"mixers.{name}.{key}", unknown(key, entry.keys))
+    try:
+        arguments = entry.arguments(given)
+    except UsageError as error:
+        raise ModelRefusal(f"mixers.{name}", str(error).removeprefix(f"{name}: ")) from None
+    return entry.build(options, *arguments)
 
 
 def norms_of(options: Block) -> int:
