@@ -31,6 +31,7 @@ GemmSplit = Literal["none", "sequence", "columns", "rows"]
 Place = Literal["first", "block", "last"]
 
 ELEMENT = 2  # bytes
+JOINING = "joining"  # the product with which a module of multi-token prediction begins
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from support.counting import Counting, counted
 from support.paths import GOLDEN
 from support.tables import from_table
 
-from hybrid_des import load, simulate
+from hybrid_des import costs, load, simulate
 from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.modelled import layer_parts
 from hybrid_des.errors import Refusal, ScenarioError
@@ -298,3 +298,18 @@ def test_ranks_that_cannot_share_a_scan_are_refused(parallel, said):
     with pytest.raises(ScenarioError) as error:
         load(scenario(values, cluster={"gpu": "h100", "nodes": 8}, parallel=parallel))
     assert said in str(error.value)
+
+
+def test_a_prediction_in_its_own_stage_has_copies_of_both_matrices():
+    """Megatron-LM's layouts "t|m|L": the embedding of the next token, and logits of its own."""
+    values = {**BASE, "predictions": 1}
+    together, apart = (
+        costs(scenario(values, parallel={"pipeline": 4, "stages": stages}))["parameters"].tolist()
+        for stages in ("Et|t|tt|mL", "Ett|tt|m|L")
+    )
+    assert sum(apart) == sum(together) + 96 * 64
+    whole = model(values)
+    prediction = next(layer for layer in whole.layers if layer.predicts)
+    assert apart[2] == prediction.parameters.total + 2 * 96 * 64
+    assert apart[3] == whole.layers[-1].parameters.total
+    assert load(scenario(values, parallel={"pipeline": 4, "stages": "Ett|tt|m|L"})).parallel.stages == (2, 2, "m", "L")

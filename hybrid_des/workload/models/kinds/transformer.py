@@ -35,6 +35,7 @@ from hybrid_des.workload.models.kinds.pytorch_llama import checkpointed, checkpo
 from hybrid_des.workload.models.kinds.registration import ModelRefusal, kind
 from hybrid_des.workload.models.layer import (
     ELEMENT,
+    JOINING,
     Elementwise,
     Gemm,
     Kept,
@@ -294,7 +295,7 @@ def _prediction(options: Transformer, inner: Sequence[Block]) -> list[Layer]:
     """
     h, vocab = options.hidden, options.vocab
     joined = [norm(f"{name} norm", h, options.norm_parameters) for name in ("output", "embedding")]
-    joined.append(linear("joining", 2 * h, h, "columns") + Part(kept=Kept(sequence=2 * ELEMENT * h)))
+    joined.append(linear(JOINING, 2 * h, h, "columns") + Part(kept=Kept(sequence=2 * ELEMENT * h)))
     joined.append(Part(parameters=Parameters(tied=vocab * h)))
     ends = [norm("norm", h, options.norm_parameters), _loss(vocab, h)]
     layers = []
