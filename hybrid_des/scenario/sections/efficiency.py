@@ -11,13 +11,27 @@ from hybrid_des.scenario.sections.values import OperatorFile, share
 
 ZERO = Fraction(0)
 
-SCANS = ("scan",)  # keys of cores of linear mixers
-
 Lost = Annotated[Fraction, share(below_1=True)]
 Reached = Annotated[Fraction, share(above_0=True)]
 
 
-class Efficiency(Section):
+class ScanShares(Section):
+    """Achieved shares of the peak 16-bit FLOP/s of cores of linear mixers."""
+
+    scan: Reached | None = None
+    """Mamba-2's scan: share of the peak 16-bit FLOP/s. Default from the GPU, where it is known."""
+    delta: Reached | None = None
+    """The same of the gated delta rule."""
+    kda: Reached | None = None
+    """The same of Kimi delta attention."""
+    lightning: Reached | None = None
+    """The same of lightning attention, which is known of no GPU."""
+
+
+SCANS = tuple(ScanShares.model_fields)
+
+
+class Efficiency(ScanShares):
     """Achieved shares of the GPU's peaks. Defaults from the GPU and the precision."""
 
     gemm: Reached
@@ -45,8 +59,6 @@ class Efficiency(Section):
 
     Kernels with keys of 192 and values of 128 against 128 and 128: 0.83 to 1.1 forward, 0.77 to 0.84 backward
     (github.com/MooreThreads/SimuMax, configs/system/b200_bf16_ceperm.json and a100_pcie.json)."""
-    scan: Reached | None = None
-    """Mamba-2's scan: share of the peak 16-bit FLOP/s. Default from the GPU, where it is known."""
     exchange_overhead: Time = Fraction(28, 10**5)
     """Added to each per-node exchange with experts, instead of `collective_overhead`.
 

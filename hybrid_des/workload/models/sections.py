@@ -45,6 +45,52 @@ class Mamba(Section):
     """Whether the gated result is normalized."""
 
 
+class Delta(Section):
+    """The gated delta rule: value heads, of which several may share a key head."""
+
+    key_heads: Count
+    """Heads of queries and keys."""
+    value_heads: Count
+    """Heads of values."""
+    key_size: Count
+    """Size of a query and of a key."""
+    value_size: Count
+    """Size of a value."""
+    conv: Count = 4
+    """Tokens that the convolution sees."""
+
+
+class Kda(Section):
+    """Kimi delta attention."""
+
+    heads: Count
+    """Number of heads."""
+    size: Count
+    """Size of a query, a key and a value."""
+    conv: Count = 4
+    """Tokens that the convolution sees."""
+    full_gate: Flag = False
+    """Whether the gate is one product instead of two thin ones."""
+
+
+class Lightning(Section):
+    """Lightning attention."""
+
+    heads: Count
+    """Number of heads."""
+    size: Count
+    """Size of a query, a key and a value."""
+    chunk: Count = 256
+    """Tokens of a block."""
+
+
+class Conv(Section):
+    """A gated short convolution."""
+
+    width: Count
+    """Tokens that it sees."""
+
+
 class Experts(Section):
     """Mixture of experts in place of the MLP."""
 

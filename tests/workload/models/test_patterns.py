@@ -173,6 +173,11 @@ VARIANTS = {
     "latent experts": {"experts": {**EXPERTS, "latent": 16}}, "beside": {"experts": EXPERTS, "beside": True},
     "experts only": {"experts": EXPERTS, "mixer": "none"}, "vectors": {},
     "mamba2": {"mixer": "mamba2", "mamba": MAMBA}, "scan only": {"mixer": "mamba2", "mamba": MAMBA, "ffn": "none"},
+    "delta": {"mixer": "delta", "delta": {"key_heads": 4, "value_heads": 8, "key_size": 16, "value_size": 8}},
+    "kda": {"mixer": "kda", "kda": {"heads": 8, "size": 16}},
+    "kda, full gate": {"mixer": "kda", "kda": {"heads": 8, "size": 16, "full_gate": True}},
+    "lightning": {"mixer": "lightning", "lightning": {"heads": 8, "size": 16}},
+    "conv": {"mixer": "conv", "conv": {"width": 3}},
     "side by side": {"mixer": ["attention", "mamba2"], "mamba": MAMBA},
 }  # fmt: skip
 MODEL_WIDE = {"vectors": {"layer_vectors": 16}}
@@ -187,8 +192,9 @@ def test_ranks_do_the_work_of_a_layer_together(name, tensor, context, expert):
     expert = expert if whole.routing else 1
     sizes = {"tensor": tensor, "context": context, "expert": expert, "data": expert, "sequence": tensor > 1}
     sizes["context_method"] = "all-to-all"
-    found = load(scenario(values, cluster={"gpu": "h100", "nodes": 4}, parallel=sizes))
-    alone, divided = counted(load(scenario(values)), 1), counted(found, 1)
+    rates = {"lightning": 0.01}
+    found = load(scenario(values, cluster={"gpu": "h100", "nodes": 4}, parallel=sizes, efficiency=rates))
+    alone, divided = counted(load(scenario(values, efficiency=rates)), 1), counted(found, 1)
     for way in ("forward", "input", "weight"):
         assert tensor * context * getattr(divided.times, way) == pytest.approx(getattr(alone.times, way))
     experts, dense = divided.parameters
@@ -300,7 +306,7 @@ def test_ranks_that_cannot_share_a_scan_are_refused(parallel, said):
     assert said in str(error.value)
 
 
-def test_a_prediction_in_its_own_stage_has_copies_of_both_matrices():
+def test_a_prediction_in_its_own_stage_copies_both_matrices():
     """Megatron-LM's layouts "t|m|L": the embedding of the next token, and logits of its own."""
     values = {**BASE, "predictions": 1}
     together, apart = (
@@ -313,3 +319,11 @@ def test_a_prediction_in_its_own_stage_has_copies_of_both_matrices():
     assert apart[2] == prediction.parameters.total + 2 * 96 * 64
     assert apart[3] == whole.layers[-1].parameters.total
     assert load(scenario(values, parallel={"pipeline": 4, "stages": "Ett|tt|m|L"})).parallel.stages == (2, 2, "m", "L")
+
+
+@from_table
+def test_linear_mixers_have_the_parameters_and_flop_of_their_papers(mixer, sizes, parameters, flop, rate):
+    layer = model({**BASE, "mixer": mixer, mixer: sizes, "ffn": "none"}).layers[1]
+    scan = next(one for one in layer.operations if isinstance(one, Scan))
+    assert layer.parameters.total == parameters + 64
+    assert (float(scan.flop), scan.rate) == (pytest.approx(flop), rate)
