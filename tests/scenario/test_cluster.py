@@ -191,7 +191,7 @@ def test_stages_may_be_a_layout_of_megatron():
     assert scenario_from(values | {"parallel": parallel}).parallel.stages == (1, 3, 3, 1)
     away = values | {"parallel": {"pipeline": 4, "stages": "Et|t*3|t*4m|L"}}
     assert scenario_from(away).parallel.stages == (1, 3, "ttttm", "L")
-    with pytest.raises(Refusal, match="parallel.stages: 1 m in the stages, but the model has 0"):
+    with pytest.raises(Refusal, match=r"parallel\.stages: 1 m in the stages, but the model has 0"):
         simulate(away)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from hybrid_des.interchange.frameworks.launch_line import Launch, Values, torchrun
 from hybrid_des.interchange.frameworks.scenario_file import published_model, values_of
+from hybrid_des.interchange.frameworks.variants import unsaid_of_variants
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.workload.models.kinds.transformer import Transformer
@@ -43,7 +44,7 @@ def torchtitan(scenario: Source) -> Launch:
     ranks, per_node = scenario.parallel.ranks, scenario.cluster.gpus_per_node
     flags = (f"--module {module}", f"--config {configuration}", *_flags(scenario, values), "--training.steps 20")
     program = f"{torchrun(ranks, per_node)} -m torchtitan.train"
-    unsaid = (*_unsaid(scenario, values), *_unsaid_ways(scenario, values))
+    unsaid = (*_unsaid(scenario, values), *_unsaid_ways(scenario, values), *unsaid_of_variants(values))
     return Launch({}, program, flags, unsaid, tuple(_refused(scenario)))
 
 

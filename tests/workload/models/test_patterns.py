@@ -327,3 +327,13 @@ def test_linear_mixers_have_the_parameters_and_flop_of_their_papers(mixer, sizes
     scan = next(one for one in layer.operations if isinstance(one, Scan))
     assert layer.parameters.total == parameters + 64
     assert (float(scan.flop), scan.rate) == (pytest.approx(flop), rate)
+
+
+def test_operators_are_repeated_where_those_of_all_blocks_are_known():
+    """Of dense blocks those written in PyTorch are, of blocks with experts those with plain attention."""
+    values = {**BASE, "experts": EXPERTS, "kinds": {"a": {}, "b": {"gate": "head"}}, "pattern": "a b"}
+    with pytest.raises(ScenarioError, match="recompute: ops: what it repeats is not known of all kinds of layers"):
+        load(scenario(values, recompute=["ops"]))
+    with pytest.raises(ScenarioError, match="recompute: this model has no mla_up_proj; expected some of"):
+        load(scenario(values, recompute=["mla_up_proj"]))
+    load(scenario({**values, "kinds": {"a": {}, "b": {"window": 8}}}, recompute=["ops"]))
