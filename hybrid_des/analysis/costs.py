@@ -25,7 +25,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes
-from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Kernel, Operation
+from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Kernel, Operation, Scan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,6 +167,8 @@ def described(operation: Operation) -> str:
         return f"{kind}, {operation.heads} heads of {operation.key_size}, {operation.sequence:,} keys"
     if isinstance(operation, Elementwise):
         return f"moves {format_bytes(operation.forward)} and {format_bytes(operation.backward)} per token"
+    if isinstance(operation, Scan):
+        return f"{float(operation.flop):.4g} FLOP per token, {operation.heads} heads"
     assert isinstance(operation, Kernel)
     return f"{float(operation.flop):.4g} FLOP, {format_bytes(operation.bytes)} per token"
 

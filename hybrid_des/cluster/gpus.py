@@ -60,6 +60,7 @@ class GpuPart:
         attention_half: keys over which flash attention reaches half of its rate.
         attention_head: size of heads that cost as much beside their products.
         attention_kernels: by kernel of attention, its share of the peak where it is not that of `efficiency`.
+        scans: by key of `efficiency`, shares of the peak that cores of linear mixers reach.
     """
 
     name: str
@@ -81,6 +82,7 @@ class GpuPart:
     attention_half: int = 0
     attention_head: int = 0
     attention_kernels: Mapping[str, float] = field(default_factory=dict)
+    scans: Mapping[str, float] = field(default_factory=dict)
 
 
 @cache

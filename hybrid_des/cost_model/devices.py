@@ -6,8 +6,9 @@ from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.cluster.operator_table import NONE_MEASURED
 from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.operation_times import ELEMENT, OPERANDS, PASSES, PER_EXPERT, Device
+from hybrid_des.scenario.scans import share_of
 from hybrid_des.scenario.sections.cluster import Cluster
-from hybrid_des.scenario.sections.efficiency import Efficiency
+from hybrid_des.scenario.sections.efficiency import SCANS, Efficiency
 
 SUMS = {
     # whether sums of gradients have 16 bits, whether they are fused → bytes per weight that the product writes and
@@ -52,4 +53,5 @@ def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
         accumulating=accumulating,
         adding=adding,
         measured=efficiency.table or NONE_MEASURED,
+        scans={name: peak * (share_of(name, efficiency, gpu.name) or 0.0) for name in SCANS},
     )

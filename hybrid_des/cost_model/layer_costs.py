@@ -28,13 +28,25 @@ from hybrid_des.collectives.token_exchange import TokenExchange
 from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.elementwise import is_array, larger, rounded_up, times_up
 from hybrid_des.cost_model.operation_times import EIGHT_BITS, ELEMENT, HEAD, OPERANDS, Device, Times
-from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Kept, Layer, Module, Operation, Parameters
+from hybrid_des.workload.models.layer import (
+    Attention,
+    Elementwise,
+    Gemm,
+    Kept,
+    Layer,
+    Module,
+    Operation,
+    Parameters,
+    Scan,
+)
 
 Axis = Literal["tensor", "context", "expert"]
 # bytes of logits and their gradients at the same time, relative to the 8 of 32-bit ones: 16-bit ones where a compiler
 # joins all that is between (4), or logarithms, their gradients and those of the logits, all of 32 bits (12)
 LOGITS = {"fused": Fraction(1), "compiled": Fraction(4, 8), "eager": Fraction(12, 8), "chunked": Fraction(0)}
 SUMS = ("all-reduce", "reduce-scatter")
+# backwards of scans relative to their forwards, which they compute again: assumed, no public table has them
+SCANNED_AGAIN = 3
 COPIES = Elementwise("copies around collectives", 0, 0, "none")
 ALIGNED = 8  # elements of 16 bits: tensor cores take rows of a multiple of 16 bytes
 # how much longer products take without them: A100's peaks, 39 of 312 TFLOP/s in 16 bits (its datasheet; NVIDIA, "Matrix
@@ -185,6 +197,9 @@ def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device)
         return _product(operation, layer, basis, device)
     if isinstance(operation, Attention):
         return _attention(operation, basis, device)
+    if isinstance(operation, Scan):
+        took = float(operation.flop) * m / t / device.scans[operation.rate]
+        return Times(took, SCANNED_AGAIN * took)
     if isinstance(operation, Elementwise):
         if operation.of_each and basis.experts.kernel == "fused":
             return Times()
@@ -270,8 +285,12 @@ def _traffic(layer: Layer, basis: CostBasis, parts: Parts, received: int, backwa
         beside = _weight_products(parts) if backward and basis.overlap.weight_gradients else []
         yield from _tensor_traffic(layer, basis, received, backward, beside)
     attention = [one for one in layer.operations if isinstance(one, Attention)]
-    for core in attention if basis.context > 1 else ():
-        yield from _context_traffic(core, basis, _core(parts)[backward] / len(attention), backward)
+    if basis.context > 1:
+        for core in attention:
+            yield from _context_traffic(core, basis, _core(parts)[backward] / len(attention), backward)
+        for scan in (one for one in layer.operations if isinstance(one, Scan)):
+            for each in scan.exchanged(basis.parallel.tensor, basis.context):
+                yield Exchange("context", "all-to-all", round(each * basis.tokens))
     if basis.parallel.expert > 1 and layer.dispatched:
         yield from _token_traffic(layer, basis, backward)
 

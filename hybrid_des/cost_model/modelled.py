@@ -64,7 +64,7 @@ from hybrid_des.layout import Layout
 from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Layer, Parameters
-from hybrid_des.workload.models.stages import check_sources, cut
+from hybrid_des.workload.models.stages import begins_prediction, check_sources, cut
 from hybrid_des.workload.optimizers import Matrix
 
 # kernels of forward and backward for each block of keys but the rank's own: attention, then the logarithms of sums and
@@ -197,10 +197,13 @@ class _Stages:
         check_sources(model.layers, ranges)
         numbers = self._distinct.meeting if ends_meet else self._distinct.apart
         held = []
+        logits = len(model.layers) - 1
         for places in ranges:
+            alone = any(model.layers[place].predicts for place in places) and logits not in places
             blocks = [place for place in places if model.layers[place].is_block]
             whole = set() if again is None else set(blocks[again:])
-            held.append(tuple((numbers[place], place in whole) for place in places))
+            each = self._distinct.away if alone else numbers
+            held.append(tuple((each[place], place in whole) for place in places))
         return held
 
 
@@ -209,6 +212,7 @@ class _Distinct:
 
     Attributes:
         apart, meeting: the number of every layer, if the first and the last are on different ranks, and on the same.
+        away: the same in a stage with predictions and without logits, whose matrix it holds too.
     """
 
     def __init__(self, basis: CostBasis, costing: Costing) -> None:
@@ -218,10 +222,16 @@ class _Distinct:
         received = (0, *(layer.output for layer in plain))
         tied = list(map(cache(costing.tied), alike))
         known: dict[tuple[Layer, int, int, Layer], int] = {}
+        apart, meeting = [0] * len(alike), [-sum(tied[1:]), *tied[1:]]
         self.apart, self.meeting = (
             [known.setdefault(asked, len(known)) for asked in zip(alike, received, later, plain, strict=False)]
-            for later in ([0] * len(alike), [-sum(tied[1:]), *tied[1:]])
+            for later in (apart, meeting)
         )
+        self.away = self.apart
+        if isinstance(rule := basis.parallel.stages, tuple) and any(isinstance(stage, str) for stage in rule):
+            alike, plain = (tuple(_with_head(layer, plain[-1]) for layer in layers) for layers in (alike, plain))
+            asked = zip(alike, received, apart, plain, strict=False)
+            self.away = [known.setdefault(one, len(known)) for one in asked]
         self._asked = list(known)
 
     def costs(self, costing: Costing, usual: Sequence[StageCosts] | None) -> Sequence[StageCosts]:
@@ -229,6 +239,15 @@ class _Distinct:
         if usual is None:
             return [costing.of(*asked) for asked in self._asked]
         return [costing.of(*asked, like) for asked, like in zip(self._asked, usual, strict=True)]
+
+
+def _with_head(layer: Layer, logits: Layer) -> Layer:
+    """A prediction with a copy of the logits' matrix, which is elsewhere; other layers unchanged."""
+    if not logits.parameters.tensor or not begins_prediction(layer):
+        return layer
+    copy_of_head = Parameters(tied=logits.parameters.tensor)
+    tensors = (*layer.tensors, copy_of_head)
+    return replace(layer, parameters=layer.parameters + copy_of_head, sizes=tensors)
 
 
 def keeping(basis: CostBasis) -> CostBasis:

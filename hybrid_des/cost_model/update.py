@@ -32,6 +32,7 @@ from hybrid_des.workload.optimizers import Matrix, newton_schulz
 Sizes = tuple[int, int]
 Collective = Callable[[str, int, bool], int]  # (what, bytes of a member's buffer, whether of experts) → picoseconds
 JOINED = "queries, keys, values"
+ADAM_IN_MIXERS = ("mamba in",)  # Megatron-LM keeps this joined product from Muon (use_muon in ssm/mamba_mixer.py)
 
 
 class Update(NamedTuple):
@@ -165,7 +166,9 @@ def matrices_of(layer: Layer, how: Muon, held: Callable[[Gemm], int], *, tensor:
         return []
     core = next((one for one in layer.operations if isinstance(one, Attention)), None)
     matrices: list[Matrix] = []
-    for gemm in (one for one in layer.operations if isinstance(one, Gemm) and one.trained):
+    for gemm in (
+        one for one in layer.operations if isinstance(one, Gemm) and one.trained and one.name not in ADAM_IN_MIXERS
+    ):
         rows = [gemm.n]
         if gemm.name == JOINED and core is not None and not how.joined:
             rows = _apart(gemm.n, core)

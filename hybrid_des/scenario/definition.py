@@ -17,6 +17,7 @@ from hybrid_des.scenario.defaults import FilledValues, fill
 from hybrid_des.scenario.groups import misfits_of_outer, misfits_of_sites
 from hybrid_des.scenario.keys import LABEL, ScenarioKeys
 from hybrid_des.scenario.problem import Problem, Problems, misfit
+from hybrid_des.scenario.scans import misfits_of_scans
 from hybrid_des.scenario.sections.bill import misfits_of_bill
 from hybrid_des.scenario.sections.cluster import QUANTISED, WITHOUT_PRIORITIES
 from hybrid_des.scenario.sections.data import misfits_of_data
@@ -37,6 +38,7 @@ from hybrid_des.scenario.sections.training import (
 from hybrid_des.scenario.sizes import excesses
 from hybrid_des.scenario.stacks import misfits_of_attention
 from hybrid_des.workload.models.kinds.registration import ModelRefusal
+from hybrid_des.workload.models.layer import OPS
 
 MODELLED = {  # keys that are read with `model` only, and their defaults
     "precision": "bf16", "overlap.tensor": 0, "overlap.experts": 0, "overlap.weight_gradients": False,
@@ -143,13 +145,20 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
     yield from misfits_of_data(scenario.data, parallel, scenario.schedule, network=network, batch=batch, every=every)
     routings = [layer.routing for layer in network.layers if layer.routing]
     yield from misfits_of_loads(scenario.experts, [routing.count for routing in routings], parallel.expert)
-    held = {module.name for layer in network.layers for module in layer.modules}
+    of_blocks = [{module.name for module in layer.modules} for layer in network.layers if layer.is_block]
+    held, kinds = set().union(*of_blocks), getattr(scenario.model.options, "kinds", None)
     if isinstance(scenario.recompute, tuple) and (lacks := set(scenario.recompute) - held):
         message = f"this model has no {' or '.join(sorted(lacks))}; expected some of {', '.join(sorted(held))}"
+        yield misfit(message, "recompute", "model")
+    elif scenario.recompute == (OPS,) and kinds and not all(OPS in names for names in of_blocks):
+        message = (
+            f"{OPS}: what it repeats is not known of all kinds of layers of this model; expected a level or modules"
+        )
         yield misfit(message, "recompute", "model")
     reached = 0.0 if scenario.efficiency is None else float(scenario.efficiency.attention)
     kernel, gpu = scenario.operators.attention, scenario.cluster.kinds[0].gpu.name
     yield from misfits_of_attention(kernel, scenario.model.options, gpu, reached)
+    yield from misfits_of_scans(network, parallel, scenario.efficiency, gpu)
     yield from _gpus_run_models(scenario)
 
 

@@ -160,13 +160,37 @@ def test_families_that_are_not_known_are_said():
 
 
 @pytest.mark.parametrize("config", [
-    {"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*"}, {"model_type": "t5", "is_encoder_decoder": True},
-    {"model_type": "llama4_text", "interleave_moe_layer_step": 2}, {"model_type": "qwen"}, {"model_type": "albert"},
+    {"model_type": "jamba", "attn_layer_period": 8}, {"model_type": "t5", "is_encoder_decoder": True},
+    {"model_type": "zamba2", "hybrid_layer_ids": [6]}, {"model_type": "qwen"}, {"model_type": "albert"},
 ])  # fmt: skip
 def test_families_that_no_key_describes_are_refused(config):
     with pytest.raises(UsageError, match=f"model_type: {config['model_type']}: ") as caught:
         read(DENSE | config)
     assert all(str(key) in str(caught.value) for key in config if key != "is_encoder_decoder")
+
+
+NEMOTRON = {"model_type": "nemotron_h", "mamba_num_heads": 8, "mamba_head_dim": 64, "ssm_state_size": 128}
+
+
+def test_letters_of_hybrid_layers_are_kinds():
+    found = model(DENSE | NEMOTRON | {"num_hidden_layers": 8, "hybrid_override_pattern": "M-M*M-M*"})
+    assert found["pattern"] == "mamba2 mlp mamba2 attention"
+    assert found["kinds"]["mlp"] == {"mixer": "none", "experts": "none"}
+    assert found["mamba"] == {"heads": 8, "head_size": 64, "groups": 1, "state": 128, "conv": 4, "chunk": 256}
+
+
+@pytest.mark.parametrize(("changed", "said"), [
+    ({"hybrid_override_pattern": "M-M"}, "3 kinds of layers for 12 layers"),
+    ({"hybrid_override_pattern": "M?" * 6}, "hybrid_override_pattern: expected letters of M, *, E, -"),
+    ({"hybrid_override_pattern": "M-" * 6, "ssm_state_size": None}, "ssm_state_size missing"),
+    ({"model_type": "kimi_linear", "linear_attn_config": {"kda_layers": [1, 2], "full_attn_layers": [3]}},
+     "linear_attn_config: expected each of the 12 layers once"),
+    ({"model_type": "lfm2", "conv_L_cache": 3, "layer_types": ["conv"]}, "1 kinds of layers for 12 layers"),
+])  # fmt: skip
+def test_kinds_that_do_not_fit_the_layers_are_refused(changed, said):
+    with pytest.raises(UsageError) as caught:
+        read(DENSE | NEMOTRON | changed)
+    assert said in str(caught.value)
 
 
 def test_two_names_of_one_size_must_agree():

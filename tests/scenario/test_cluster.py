@@ -5,9 +5,10 @@ from support import scenarios
 from support.scenarios import SPINE
 from support.tables import from_table
 
+from hybrid_des import simulate
 from hybrid_des.analysis.costs import costs
 from hybrid_des.cluster import gpus as catalogue
-from hybrid_des.errors import ScenarioError
+from hybrid_des.errors import Refusal, ScenarioError
 from hybrid_des.interface.cli.main import main
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.export import to_mapping
@@ -188,8 +189,10 @@ def test_stages_may_be_a_layout_of_megatron():
     values |= {"schedule": {"kind": "1f1b", "microbatches": 4}}
     parallel = {"pipeline": 4, "stages": "Et|(t*3|)*2tL"}
     assert scenario_from(values | {"parallel": parallel}).parallel.stages == (1, 3, 3, 1)
-    with pytest.raises(ScenarioError, match="expected m beside L"):
-        scenario_from(values | {"parallel": {"pipeline": 4, "stages": "Et|t*3|t*4m|L"}})
+    away = values | {"parallel": {"pipeline": 4, "stages": "Et|t*3|t*4m|L"}}
+    assert scenario_from(away).parallel.stages == (1, 3, "ttttm", "L")
+    with pytest.raises(Refusal, match=r"parallel\.stages: 1 m in the stages, but the model has 0"):
+        simulate(away)
 
 
 def test_fewer_bits_are_faster():

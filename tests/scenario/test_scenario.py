@@ -161,6 +161,11 @@ def test_the_schema_requires_only_keys_without_a_default(schema):
     required = {name: section.get("required") for name, section in schema["$defs"].items() if "required" in section}
     assert required == {
         "GpuKind": ["memory"],
+        "Mamba": ["heads", "head_size"],
+        "Delta": ["key_heads", "value_heads", "key_size", "value_size"],
+        "Kda": ["heads", "size"],
+        "Lightning": ["heads", "size"],
+        "Conv": ["width"],
         "Data": ["lengths"],
         "Lengths": ["kind"],
         "Faults": ["horizon"],

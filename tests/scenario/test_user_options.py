@@ -48,7 +48,8 @@ def summary(run, file, *arguments):
 
 
 def test_the_readme_shows_one_file_of_each_kind():
-    assert sorted(PLUGINS) == ["my_codec.py", "my_collective.py", "my_placement.py", "my_schedule.py", "my_topology.py"]
+    kinds = ("codec", "collective", "mixer", "placement", "schedule", "topology")
+    assert sorted(PLUGINS) == [f"my_{kind}.py" for kind in kinds]
 
 
 def test_a_schedule_reads_its_option(own, run, write):
@@ -63,6 +64,20 @@ def test_a_topology_reads_its_options(own, ran, write):
     assert "gpu*/up    8      40 GB/s" in out
     out, _ = ran("topology", "--import", own / "my_topology.py")
     assert any(line.startswith("star ") and line.endswith("cable, delay") for line in out.splitlines())
+
+
+def test_a_mixer_takes_the_place_of_attention(imported, run):
+    """Two products of h × w instead of attention's: 2hw + w for each of three blocks of four."""
+    file = ROOT / "scenarios" / "llama3.1-8b_8.yaml"
+    kinds = {"a": {"mixer": "averages"}, "f": {}}
+    sizes = {"mixers": {"averages": {"width": 8192}}, "kinds": kinds, "pattern": "a*3 f"}
+    plain, mixed = (load(file, {"model": {"base": "llama3.1-8b", **more}}).model.network for more in ({}, sizes))
+    attention = 4096 * (2 * 4096 + 2 * 1024)
+    assert mixed.parameters - plain.parameters == 24 * (2 * 4096 * 8192 - attention)
+    assert run(file, "--set", f"model={json.dumps({'base': 'llama3.1-8b', **sizes})}")[0] == 0
+    wrong = {**sizes, "mixers": {"averages": {"widht": 8192}}}
+    code, _, err = run(file, "--set", f"model={json.dumps({'base': 'llama3.1-8b', **wrong})}")
+    assert code == 2 and err[-1].endswith('model.mixers.averages.widht: unknown "widht"; did you mean "width"?')
 
 
 def test_a_collective_reads_its_option_and_adds_up_right(own, run, write):

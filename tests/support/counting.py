@@ -1,6 +1,8 @@
 """What a rank computes of a layer, in FLOP instead of seconds."""
 
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from hybrid_des.cost_model.basis import CostBasis
@@ -16,6 +18,7 @@ class Counting:
     flops16: float = 1.0
     memory: float = float("inf")
     latent: float = 1.0
+    scans: Mapping[str, float] = field(default_factory=lambda: defaultdict(lambda: 1.0))
 
     @property
     def of_experts(self) -> "Counting":

@@ -12,13 +12,14 @@ from hybrid_des.pipeline.schedules import registration as schedules
 from hybrid_des.report.files import registration as files
 from hybrid_des.workload import distributions, lengths
 from hybrid_des.workload.models.kinds import registration as kinds
+from hybrid_des.workload.models.mixers import registration as mixers
 from hybrid_des.workload.numerics import datasets
 from hybrid_des.workload.packing import registration as packing
 from hybrid_des.workload.placements import registration as placements
 
 ROOMS = (
     schedules, topologies, sharing, collectives, codecs, datasets, kinds, files, distributions, lengths, packing,
-    placements,
+    placements, mixers,
 )  # fmt: skip
 REGISTRIES = [module._REGISTRY for module in ROOMS]
 

@@ -13,8 +13,10 @@ from typing import Any
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.interchange.frameworks import hugging_face_tables as tables
 from hybrid_des.interchange.frameworks.foreign import foreign
+from hybrid_des.interchange.frameworks.hugging_face_kinds import layers_of
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported, published_model
 from hybrid_des.options import describe
+from hybrid_des.workload.models.catalogue import merged
 
 _SHARED_WIDTHS = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size")
 _INNER = ("text_config", "llm_config", "language_config")  # where a model of several parts has its language model
@@ -55,7 +57,9 @@ def read_hugging_face(text: str, name: str) -> Imported:
     model |= {"tied": config.tied(known), **(known or tables.Family()).values, **_said(config)}
     if model.get("pooler"):
         model["token_types"] = config.size(("type_vocab_size",))
-    model |= _parts(config, model) | _window(config, known or tables.Family(), model)
+    layers = layers_of(config, family, model)
+    windows = {} if layers else _window(config, known or tables.Family(), model)
+    model = merged(model | _parts(config, model) | windows, layers)
     config.check()
     if model["ffn"] is None:
         raise UsageError(f"{name}: intermediate_size missing; expected the config.json of a language model")
@@ -192,7 +196,7 @@ class _Config:
         """The settings that were not understood, and those without effect."""
         both = {**self.outer, **self.values}
         parts = [name for name, value in both.items() if isinstance(value, dict) and name.endswith("_config")]
-        parts = [name for name in parts if name != "quantization_config"]
+        parts = [name for name in parts if name != "quantization_config" and name not in self._read]
         left = [name for name in self.values if name not in self._read and name not in parts]
         absent = [name for name in left if self.values[name] is None or self.values[name] in ([], {}, "")]
         neutral = [name for name in left if tables.changes_layers(name) and tables.is_off(name, self.values[name])]

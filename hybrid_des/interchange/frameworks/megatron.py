@@ -40,6 +40,7 @@ from hybrid_des.interchange.frameworks.megatron_precision import other_recipe, r
 from hybrid_des.interchange.frameworks.megatron_refusals import Line, refusals
 from hybrid_des.interchange.frameworks.megatron_unknown import mark_unknown, not_following, with_stated
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported, by_path, published_model, values_of
+from hybrid_des.interchange.frameworks.variants import unsaid_of_variants
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.workload.models.layer import MODULES, OPS
@@ -313,6 +314,7 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
     }
     yield from (line for line, holds in lines.items() if holds)
     yield from unsaid_of_documents(scenario, values)
+    yield from unsaid_of_variants(values)
 
 
 def read_megatron(

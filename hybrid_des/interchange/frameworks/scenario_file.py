@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.collectives import codecs
 from hybrid_des.interchange.frameworks.launch_line import Values
+from hybrid_des.interchange.frameworks.variants import prediction_values
 from hybrid_des.options import Section
 from hybrid_des.scenario.composition import nested, override, value_at
 from hybrid_des.scenario.defaults import megatron_bucket
@@ -81,6 +82,7 @@ def values_of(scenario: Scenario) -> dict[str, Any]:
     if scenario.model is not None and isinstance(scenario.model.options, Transformer):
         for name, value in scenario.model.options:
             values[f"model.{name}"] = dict(value) if isinstance(value, Section) else value
+        values |= prediction_values(scenario.model.options.predictions)
     return values
 
 

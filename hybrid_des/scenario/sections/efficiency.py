@@ -15,7 +15,23 @@ Lost = Annotated[Fraction, share(below_1=True)]
 Reached = Annotated[Fraction, share(above_0=True)]
 
 
-class Efficiency(Section):
+class ScanShares(Section):
+    """Achieved shares of the peak 16-bit FLOP/s of cores of linear mixers."""
+
+    scan: Reached | None = None
+    """Mamba-2's scan: share of the peak 16-bit FLOP/s. Default from the GPU, where it is known."""
+    delta: Reached | None = None
+    """The same of the gated delta rule."""
+    kda: Reached | None = None
+    """The same of Kimi delta attention."""
+    lightning: Reached | None = None
+    """The same of lightning attention, which is known of no GPU."""
+
+
+SCANS = tuple(ScanShares.model_fields)
+
+
+class Efficiency(ScanShares):
     """Achieved shares of the GPU's peaks. Defaults from the GPU and the precision."""
 
     gemm: Reached

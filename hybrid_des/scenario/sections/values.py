@@ -138,22 +138,32 @@ def _order(value: object) -> tuple[str, ...]:
     return named
 
 
-def _stages(value: object) -> str | tuple[int, ...]:
+def _stages(value: object) -> str | tuple[int | str, ...]:
     if isinstance(value, list | tuple):
-        return tuple(whole(0, MOST).read(item) for item in value)
+        return tuple(_stage(item) for item in value)
     if isinstance(value, str) and value.startswith("E"):
         return _laid_out(value)
     return choice(*RULES, beside="a list of layers per stage").read(value)  # type: ignore[no-any-return]
 
 
-def _laid_out(layout: str) -> tuple[int, ...]:
-    """Layers per stage of a layout such as Et|(tt|)*30mL."""
+def _stage(value: object) -> int | str:
+    """The number of layers of a stage, or its letters."""
+    if not isinstance(value, str):
+        return int(whole(0, MOST).read(value))
+    if not re.fullmatch("t*m*L?", value) or not value:
+        raise ValueError(f'expected a number of layers, or letters of a stage such as tm, m or L, found "{value}"')
+    return value
+
+
+def _laid_out(layout: str) -> tuple[int | str, ...]:
+    """Layers per stage of a layout such as Et|(tt|)*30mL, and letters where predictions are not in the last."""
     try:
         stages = stages_in(layout)
     except Refusal as refusal:
         raise ValueError(str(refusal)) from None
     if any("m" in stage for stage in stages[:-1]):
-        raise ValueError("modules of multi-token prediction are simulated in the last stage; expected m beside L")
+        held = (stage.removeprefix("E") for stage in stages)
+        return tuple(stage if "m" in stage or "L" in stage else len(stage) for stage in held)
     return tuple(stage.count("t") for stage in stages)
 
 
@@ -179,13 +189,14 @@ def _shares(value: object) -> Fraction | tuple[Fraction, ...]:
 Fold = Annotated[int | str, word_or_count("auto", "off", beside="a number of replicas")]
 
 
-_COUNTS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+_LETTERS = {"type": "string", "pattern": "^t*m*L?$"}
+_COUNTS = {"type": "array", "items": {"anyOf": [{"type": "integer", "minimum": 0}, _LETTERS]}}
 
 
 _STAGES = {"anyOf": [{"enum": [*RULES]}, {"type": "string", "pattern": "^E"}, _COUNTS]}
 
 
-Stages = Annotated[str | tuple[int, ...], Reads(_stages, _STAGES)]
+Stages = Annotated[str | tuple[int | str, ...], Reads(_stages, _STAGES)]
 
 
 _RECOMPUTE = {"anyOf": [{"enum": [*LEVELS]}, {"type": "array", "items": {"enum": [*MODULES, OPS]}}]}

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from hybrid_des.errors import unknown
 from hybrid_des.options import MOST, Count, Flag, Options, Reads, TokenCount, WrittenNone, choice, whole
 from hybrid_des.workload.models.mixers import registration as mixers
-from hybrid_des.workload.models.sections import Experts, Latent, Mlp
+from hybrid_des.workload.models.sections import Conv, Delta, Experts, Kda, Latent, Lightning, Mamba, Mlp
 
 NONE = "none"
 Norm = Annotated[Literal["layer", "rms"], choice("layer", "rms")]
@@ -95,6 +95,16 @@ class Block(AttentionKeys):
     mixer: Mixer | None = None
     """What lets tokens see each other; a list: side by side; none: nothing. Default: latent with `latent`,
     else attention."""
+    mamba: Mamba | None = None
+    """Sizes of mixer mamba2, such as {heads: 128, head_size: 64, groups: 8, state: 128, chunk: 128}."""
+    delta: Delta | None = None
+    """Sizes of mixer delta, such as {key_heads: 16, value_heads: 32, key_size: 128, value_size: 128}."""
+    kda: Kda | None = None
+    """Sizes of mixer kda, such as {heads: 32, size: 128}."""
+    lightning: Lightning | None = None
+    """Sizes of mixer lightning, such as {heads: 64, size: 128}."""
+    conv: Conv | None = None
+    """Sizes of mixer conv, such as {width: 3}."""
     mixers: dict[str, dict[str, Any]] | None = None
     """Options of mixers of your own, by name."""
     ffn: Width = None

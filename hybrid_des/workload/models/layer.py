@@ -31,6 +31,7 @@ GemmSplit = Literal["none", "sequence", "columns", "rows"]
 Place = Literal["first", "block", "last"]
 
 ELEMENT = 2  # bytes
+JOINING = "joining"  # the product with which a module of multi-token prediction begins
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,37 @@ class Kernel:
     weights: bool
 
 
-Operation = Gemm | Attention | Elementwise | Kernel
+@dataclass(frozen=True)
+class Scan:
+    """The core of a linear mixer, divided by t over heads, at the rate of its own kernel.
+
+    Its backward computes the forward again and takes as long as three. Context ranks divide the heads too: all-to-alls
+    bring whole sequences of some heads to each, and back; what a group's heads share is copied where ranks are more.
+
+    Attributes:
+        rate: the key of `efficiency` with the share of the 16-bit peak that it reaches.
+        flop: of the forward, per token.
+        groups: of heads, which tensor ranks divide.
+        there, back: elements per token that belong to heads, before and after it.
+        shared: elements per token that the heads of a group share.
+    """
+
+    name: str
+    rate: str
+    flop: Fraction
+    heads: int
+    groups: int
+    there: int
+    shared: int
+    back: int
+
+    def exchanged(self, tensor: int, context: int) -> tuple[int, int]:
+        """Bytes per token of both all-to-alls of a tensor rank."""
+        copies = max(1, context * tensor // self.groups)
+        return ELEMENT * (self.there + copies * self.shared) // tensor, ELEMENT * self.back // tensor
+
+
+Operation = Gemm | Attention | Elementwise | Kernel | Scan
 
 
 @dataclass(frozen=True)
@@ -483,11 +514,13 @@ class Model:
         operations = [operation for layer in set(self.unnamed) for operation in layer.operations]
         experts = {one.count for one in operations if isinstance(one, Gemm) and one.expert}
         heads = {size for one in operations if isinstance(one, Attention) for size in (one.heads, one.kv_heads)}
+        heads |= {one.heads for one in operations if isinstance(one, Scan)}
+        groups = {one.groups for one in operations if isinstance(one, Scan)}
         if tensor > 1 and not any(layer.held.tensor for layer in self.layers):
             raise Refusal("this model has nothing that tensor parallelism divides")
         if expert > 1 and not experts:
             raise Refusal("this model has no experts to divide")
-        for what, sizes, ranks in (("heads", heads, tensor), ("experts", experts, expert)):
+        for what, sizes, ranks in (("heads", heads, tensor), ("groups", groups, tensor), ("experts", experts, expert)):
             for size in sorted(sizes):
                 if size % ranks:
                     raise Refusal(f"{size} {what} cannot be divided over {ranks} ranks")

@@ -26,6 +26,71 @@ class Latent(Section):
     """Size of a head's value."""
 
 
+class Mamba(Section):
+    """Mamba-2: state spaces of heads, whose groups share inputs and outputs of states."""
+
+    heads: Count
+    """Number of heads."""
+    head_size: Count
+    """Channels of a head."""
+    groups: Count = 1
+    """Groups of heads that share B and C."""
+    state: Count = 128
+    """Size of the state of a channel."""
+    conv: Count = 4
+    """Tokens that the convolution sees."""
+    chunk: Count = 256
+    """Tokens that are scanned together."""
+    norm: Flag = True
+    """Whether the gated result is normalized."""
+
+
+class Delta(Section):
+    """The gated delta rule: value heads, of which several may share a key head."""
+
+    key_heads: Count
+    """Heads of queries and keys."""
+    value_heads: Count
+    """Heads of values."""
+    key_size: Count
+    """Size of a query and of a key."""
+    value_size: Count
+    """Size of a value."""
+    conv: Count = 4
+    """Tokens that the convolution sees."""
+
+
+class Kda(Section):
+    """Kimi delta attention."""
+
+    heads: Count
+    """Number of heads."""
+    size: Count
+    """Size of a query, a key and a value."""
+    conv: Count = 4
+    """Tokens that the convolution sees."""
+    full_gate: Flag = False
+    """Whether the gate is one product instead of two thin ones."""
+
+
+class Lightning(Section):
+    """Lightning attention."""
+
+    heads: Count
+    """Number of heads."""
+    size: Count
+    """Size of a query, a key and a value."""
+    chunk: Count = 256
+    """Tokens of a block."""
+
+
+class Conv(Section):
+    """A gated short convolution."""
+
+    width: Count
+    """Tokens that it sees."""
+
+
 class Experts(Section):
     """Mixture of experts in place of the MLP."""
 

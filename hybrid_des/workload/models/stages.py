@@ -4,6 +4,7 @@
     cut(layers, 4, "ends-1")                   one block fewer on the first and on the last stage than on the others
     cut(layers, 4, "balanced", costs)          the slowest stage takes as little as possible
     cut(layers, 4, [7, 9, 9, 7])               blocks per stage
+    cut(layers, 4, [15, 16, "tm", "L"])        the same, and stages of a block and a prediction, and of logits alone
 
 Layers placed "first" (embedding) belong to the first stage, those placed "last" (logits) to the last. A layout is that
 of `--pipeline-model-parallel-layout` (megatron/core/transformer/pipeline_parallel_layer_layout.py):
@@ -24,7 +25,7 @@ from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
 
 from hybrid_des.errors import LONGEST_SHOWN, Refusal, UsageError, one_line, unknown
-from hybrid_des.workload.models.layer import Layer
+from hybrid_des.workload.models.layer import JOINING, Layer
 
 RULES = ("even", "ends-1", "balanced")
 
@@ -33,14 +34,14 @@ _Division = tuple[Cost, Cost, tuple[int, ...]]  # slowest stage, sum of squares,
 
 
 def cut(
-    layers: Sequence[Layer], stages: int, rule: str | Sequence[int], costs: Sequence[Cost] | None = None
+    layers: Sequence[Layer], stages: int, rule: str | Sequence[int | str], costs: Sequence[Cost] | None = None
 ) -> list[range]:
     """The layers of every stage, as ranges of places in `layers`.
 
     Args:
         layers: in order of the forward.
         stages: number of stages, chunks included.
-        rule: one of `RULES`, or the number of blocks of every stage.
+        rule: one of `RULES`, or the number of blocks of every stage, or its letters t, m and L as in a layout.
         costs: one per layer, at least 0; needed by "balanced".
 
     Raises:
@@ -50,9 +51,12 @@ def cut(
     blocks = [place for place, layer in enumerate(layers) if layer.place == "block"]
     if stages > len(layers) or not blocks:
         raise Refusal(f"{len(blocks)} layers are too few for {stages} stages")
-    counts = _counts_of(rule, layers, stages, costs) if isinstance(rule, str) else list(rule)
-    if len(counts) != stages:
-        raise Refusal(f"{len(counts)} numbers of layers for {stages} stages; expected one for each")
+    listed = _counts_of(rule, layers, stages, costs) if isinstance(rule, str) else list(rule)
+    if len(listed) != stages:
+        raise Refusal(f"{len(listed)} numbers of layers for {stages} stages; expected one for each")
+    counts = [count for count in listed if isinstance(count, int)]
+    if len(counts) < len(listed):
+        return _by_letters(layers, ["t" * held if isinstance(held, int) else held for held in listed])
     if min(counts) < 0 or sum(counts) != len(blocks):
         raise Refusal(f"{' + '.join(map(str, counts))} layers, but the model has {len(blocks)}")
     starts = [*blocks, blocks[-1] + 1]
@@ -62,6 +66,29 @@ def cut(
         if not held:
             raise Refusal(f"stage {stage} of {stages} would have no layer")
     return ranges
+
+
+def _by_letters(layers: Sequence[Layer], stages: Sequence[str]) -> list[range]:
+    """The layers of stages with these letters: t a block, m a module of prediction, L what follows."""
+    if not re.fullmatch("t*m*L", "".join(stages)):
+        raise Refusal(f"{', '.join(stages)}: expected all t, then all m, then one L")
+    known = {
+        "t": [number for number, layer in enumerate(layers) if layer.place == "block"],
+        "m": [number for number, layer in enumerate(layers) if layer.predicts and begins_prediction(layer)],
+        "L": [number for number, layer in enumerate(layers) if layer.place == "last" and not layer.predicts][:1],
+    }
+    for letter, held in known.items():
+        count = "".join(stages).count(letter)
+        if count != len(held):
+            raise Refusal(f"{count} {letter} in the stages, but the model has {len(held)}")
+    starts = [*known["t"], *known["m"], *known["L"], len(layers)]
+    ends = [starts[done] for done in accumulate(map(len, stages))]
+    return [range(*both) for both in pairwise((0, *ends))]
+
+
+def begins_prediction(layer: Layer) -> bool:
+    """Whether a layer is the first of a module that predicts a further token."""
+    return any(operation.name == JOINING for operation in layer.operations)
 
 
 def check_sources(layers: Sequence[Layer], ranges: Sequence[range]) -> None:
@@ -193,12 +220,13 @@ def _check_length(text: str, shown: str) -> None:
         raise Refusal(f'"{shown}": more than {LONGEST} layers')
 
 
-def layout_of(counts: Sequence[int], predictions: int = 0) -> str:
+def layout_of(counts: Sequence[int | str], predictions: int = 0) -> str:
     """The shortest such layout of stages with these numbers of layers: embedding in the first, loss in the last.
 
-    Modules of multi-token prediction stand before the loss.
+    Modules of multi-token prediction stand before the loss, unless the stages have letters.
     """
-    ends = "m" * predictions + "L"
+    lettered = any(isinstance(count, str) for count in counts)
+    ends = "" if lettered else "m" * predictions + "L"
     if len(counts) == 1:
         return f"E{_layers(counts[0])}{ends}"
     first, *middle, last = counts
@@ -210,5 +238,7 @@ def layout_of(counts: Sequence[int], predictions: int = 0) -> str:
     return f"{text}{_layers(last)}{ends}"
 
 
-def _layers(count: int) -> str:
+def _layers(count: int | str) -> str:
+    if isinstance(count, str):
+        return count
     return "t" * count if count < 3 else f"t*{count}"

@@ -59,6 +59,20 @@ def test_balanced_stages_make_room_for_the_logits():
     assert max(sum([0, *[2] * 16, 3][place] for place in held) for held in ranges) == 10
 
 
+def test_predictions_may_have_stages_of_their_own():
+    layers = model({"base": "llama3.1-405b", "layers": 16, "predictions": 2}).layers
+    assert cut(layers, 4, [8, 8, "mm", "L"]) == [range(9), range(9, 17), range(17, 19), range(19, 20)]
+    assert cut(layers, 3, [8, "t" * 8 + "m", "mL"]) == [range(9), range(9, 18), range(18, 20)]
+    assert cut(layers, 2, [8, "t" * 8 + "mmL"]) == cut(layers, 2, [8, 8])
+
+
+def test_a_prediction_of_several_blocks_stays_in_one_stage():
+    values = {"layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 96, "sequence": 64}
+    kinds = {"a": {"ffn": "none"}, "f": {"mixer": "none"}}
+    layers = model({**values, "kinds": kinds, "pattern": "a f", "predictions": {"kinds": "a f", "passes": 2}}).layers
+    assert cut(layers, 4, [4, "m", "m", "L"]) == [range(5), range(5, 7), range(7, 9), range(9, 10)]
+
+
 def test_a_model_without_ends_is_cut_too():
     layers = [Layer(name=str(i), output=0) for i in range(5)]
     assert cut(layers, 2, [2, 3]) == [range(2), range(2, 5)]

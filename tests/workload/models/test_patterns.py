@@ -10,17 +10,20 @@ from support.counting import Counting, counted
 from support.paths import GOLDEN
 from support.tables import from_table
 
-from hybrid_des import load, simulate
+from hybrid_des import costs, load, simulate
+from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.modelled import layer_parts
 from hybrid_des.errors import Refusal, ScenarioError
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.workload.models.catalogue import expanded, model, names
 from hybrid_des.workload.models.kinds.pattern import expanded as names_in
 from hybrid_des.workload.models.kinds.registration import ModelRefusal
-from hybrid_des.workload.models.layer import Attention, Gemm
+from hybrid_des.workload.models.layer import Attention, Gemm, Scan
 
 DESCRIBED = yaml.safe_load((GOLDEN / "described_models.yaml").read_text(encoding="utf-8"))
 BASE = {"layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 96, "sequence": 64}
 EXPERTS = {"count": 8, "active": 2, "ffn": 32}
+MAMBA = {"heads": 8, "head_size": 16, "groups": 4, "state": 32, "chunk": 64}
 
 
 def scenario(values, **sections):
@@ -63,14 +66,18 @@ def test_a_step_of_one_kind_takes_as_long():
     assert one["step_time_s"] == other["step_time_s"] and one["peak_memory_bytes"] == other["peak_memory_bytes"]
 
 
-PRINTED = {"gpt-oss-120b": (535.230, 16398.332), "qwen3-235b": (1300.440, 8784.492)}
+PRINTED = {
+    "gpt-oss-120b": (535.230, 16398.332, 4096),
+    "qwen3-235b": (1300.440, 8784.492, 4096),
+    "nemotron-3-super": (873.330, 10307.741, 8192),
+}
 
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_training_takes_the_flop_that_are_printed(name):
     """TFLOP/s and tokens/s of a GPU: cards of Megatron-Bridge (067f987, pretrain_performance)."""
-    rate, tokens = PRINTED[name]
-    own = model({**DESCRIBED[name]["model"], "sequence": 4096})
+    rate, tokens, sequence = PRINTED[name]
+    own = model({**DESCRIBED[name]["model"], "sequence": sequence})
     assert 3 * own.flop / own.tokens == pytest.approx(rate * 1e12 / tokens, rel=0.01)
 
 
@@ -165,6 +172,13 @@ VARIANTS = {
     "experts": {"experts": EXPERTS}, "shared": {"experts": {**EXPERTS, "shared_ffn": 48, "shared_gate": True}},
     "latent experts": {"experts": {**EXPERTS, "latent": 16}}, "beside": {"experts": EXPERTS, "beside": True},
     "experts only": {"experts": EXPERTS, "mixer": "none"}, "vectors": {},
+    "mamba2": {"mixer": "mamba2", "mamba": MAMBA}, "scan only": {"mixer": "mamba2", "mamba": MAMBA, "ffn": "none"},
+    "delta": {"mixer": "delta", "delta": {"key_heads": 4, "value_heads": 8, "key_size": 16, "value_size": 8}},
+    "kda": {"mixer": "kda", "kda": {"heads": 8, "size": 16}},
+    "kda, full gate": {"mixer": "kda", "kda": {"heads": 8, "size": 16, "full_gate": True}},
+    "lightning": {"mixer": "lightning", "lightning": {"heads": 8, "size": 16}},
+    "conv": {"mixer": "conv", "conv": {"width": 3}},
+    "side by side": {"mixer": ["attention", "mamba2"], "mamba": MAMBA},
 }  # fmt: skip
 MODEL_WIDE = {"vectors": {"layer_vectors": 16}}
 
@@ -172,13 +186,15 @@ MODEL_WIDE = {"vectors": {"layer_vectors": 16}}
 @given(st.sampled_from(sorted(VARIANTS)), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.sampled_from([1, 2]))
 def test_ranks_do_the_work_of_a_layer_together(name, tensor, context, expert):
     """FLOP, parameters and kept bytes of all ranks are those of a rank that holds the whole layer."""
-    kinds = {"x": VARIANTS[name], "y": {"ffn": 128, "mixer": "attention", "latent": "none"}}
+    kinds = {"x": VARIANTS[name], "y": {"ffn": 128, "mixer": "attention"}}
     values = {**BASE, **MODEL_WIDE.get(name, {}), "kinds": kinds, "pattern": "x y"}
     whole = model(values).layers[1]
     expert = expert if whole.routing else 1
     sizes = {"tensor": tensor, "context": context, "expert": expert, "data": expert, "sequence": tensor > 1}
-    found = load(scenario(values, cluster={"gpu": "h100", "nodes": 4}, parallel=sizes))
-    alone, divided = counted(load(scenario(values)), 1), counted(found, 1)
+    sizes["context_method"] = "all-to-all"
+    rates = {"lightning": 0.01}
+    found = load(scenario(values, cluster={"gpu": "h100", "nodes": 4}, parallel=sizes, efficiency=rates))
+    alone, divided = counted(load(scenario(values, efficiency=rates)), 1), counted(found, 1)
     for way in ("forward", "input", "weight"):
         assert tensor * context * getattr(divided.times, way) == pytest.approx(getattr(alone.times, way))
     experts, dense = divided.parameters
@@ -226,3 +242,98 @@ def test_unequal_blocks_are_cut_by_what_they_cost():
     found = simulate(scenario(values, parallel={"pipeline": 2}, efficiency=fast)).summary
     even = simulate(scenario(values, parallel={"pipeline": 2, "stages": "even"}, efficiency=fast)).summary
     assert found["step_time_s"] < even["step_time_s"]
+
+
+def test_a_scan_has_the_flop_of_its_chunks():
+    """2gQN within the groups of a chunk, 2QD of its results, 4DN of its state and of the one before it, per token."""
+    layer = model({**BASE, "mixer": "mamba2", "mamba": MAMBA}).layers[1]
+    scan = next(one for one in layer.operations if isinstance(one, Scan))
+    width, shared = 8 * 16, 4 * 32
+    assert scan.flop == 2 * 64 * shared + 2 * 64 * width + 4 * width * 32
+    joined = 2 * width + 2 * shared + 8
+    own = 64 * joined + 5 * (width + 2 * shared) + 3 * 8 + width + width * 64
+    assert layer.parameters.total == own + 3 * 64 * 128 + 2 * 64
+    kept = model(BASE).layers[1].kept
+    assert layer.kept.tensor - 2 * 3 * 128 == 2 * joined + 2 * width and layer.kept.sequence == kept.sequence
+
+
+@pytest.mark.parametrize(("tensor", "context", "copies"), [(1, 2, 1), (2, 2, 1), (2, 4, 2), (1, 8, 2), (4, 2, 2)])
+def test_context_ranks_exchange_heads_of_a_scan(tensor, context, copies):
+    values = {**BASE, "mixer": "mamba2", "mamba": MAMBA}
+    sizes = {"tensor": tensor, "context": context, "context_method": "all-to-all", "sequence": True}
+    layer = counted(load(scenario(values, parallel=sizes)), 1)
+    sent = [(one.does, one.size, one.repeats) for one in layer.forward if one.axis == "context"]
+    tokens, width, shared = 64 // context, 8 * 16, 2 * 4 * 32
+    there = 2 * (2 * width + 8 + copies * shared) // tensor * tokens
+    assert sent == [("all-to-all", there, 1), ("all-to-all", 2 * width // tensor * tokens, 1)]
+    assert [one for one in layer.backward if one.axis == "context"] == [
+        one for one in layer.forward if one.axis == "context"
+    ]
+
+
+def test_a_prediction_runs_its_blocks_as_often_as_it_passes():
+    kinds = {"A": {"ffn": "none"}, "F": {"mixer": "none"}}
+    values = {**BASE, "kinds": kinds, "pattern": "A F"}
+    one, two = (model({**values, "predictions": {"kinds": "A F", "passes": passes}}) for passes in (1, 2))
+    without = model(values)
+    assert (
+        one.parameters
+        == two.parameters
+        == without.parameters + 2 * 64**2 + 3 * 64 + sum(layer.parameters.total for layer in without.layers[1:3])
+    )
+    assert two.flop - one.flop == one.flop - without.flop
+    assert one.flop - without.flop == 64 * (2 * 2 * 64 * 64 + 2 * 64 * 96 + sum(
+        layer.flop for layer in without.layers[1:3]
+    ))  # fmt: skip
+    assert model({**BASE, "predictions": {"count": 2}}).layers == model({**BASE, "predictions": 2}).layers
+
+
+def test_a_scan_takes_its_rate():
+    values = {**BASE, "mixer": "mamba2", "mamba": MAMBA}
+    found = load(scenario(values, efficiency={"scan": 0.01}))
+    operations = {one.name: took for one, took in layer_parts(CostBasis.of(found))[1].operations}
+    forward, backward, weight = operations["state space scan"]
+    assert forward == pytest.approx(64 * 49152 / (0.01 * 989e12)) and (backward, weight) == (3 * forward, 0)
+    with pytest.raises(ScenarioError, match=r"efficiency\.scan: is required: what its kernel reaches on this GPU"):
+        load(scenario(values, cluster={"gpu": "a100-80gb"}))
+
+
+@from_table
+def test_ranks_that_cannot_share_a_scan_are_refused(parallel, said):
+    values = {**BASE, "mixer": "mamba2", "mamba": MAMBA}
+    with pytest.raises(ScenarioError) as error:
+        load(scenario(values, cluster={"gpu": "h100", "nodes": 8}, parallel=parallel))
+    assert said in str(error.value)
+
+
+def test_a_prediction_in_its_own_stage_copies_both_matrices():
+    """Megatron-LM's layouts "t|m|L": the embedding of the next token, and logits of its own."""
+    values = {**BASE, "predictions": 1}
+    together, apart = (
+        costs(scenario(values, parallel={"pipeline": 4, "stages": stages}))["parameters"].tolist()
+        for stages in ("Et|t|tt|mL", "Ett|tt|m|L")
+    )
+    assert sum(apart) == sum(together) + 96 * 64
+    whole = model(values)
+    prediction = next(layer for layer in whole.layers if layer.predicts)
+    assert apart[2] == prediction.parameters.total + 2 * 96 * 64
+    assert apart[3] == whole.layers[-1].parameters.total
+    assert load(scenario(values, parallel={"pipeline": 4, "stages": "Ett|tt|m|L"})).parallel.stages == (2, 2, "m", "L")
+
+
+@from_table
+def test_linear_mixers_have_the_parameters_and_flop_of_their_papers(mixer, sizes, parameters, flop, rate):
+    layer = model({**BASE, "mixer": mixer, mixer: sizes, "ffn": "none"}).layers[1]
+    scan = next(one for one in layer.operations if isinstance(one, Scan))
+    assert layer.parameters.total == parameters + 64
+    assert (float(scan.flop), scan.rate) == (pytest.approx(flop), rate)
+
+
+def test_operators_are_repeated_where_those_of_all_blocks_are_known():
+    """Of dense blocks those written in PyTorch are, of blocks with experts those with plain attention."""
+    values = {**BASE, "experts": EXPERTS, "kinds": {"a": {}, "b": {"gate": "head"}}, "pattern": "a b"}
+    with pytest.raises(ScenarioError, match="recompute: ops: what it repeats is not known of all kinds of layers"):
+        load(scenario(values, recompute=["ops"]))
+    with pytest.raises(ScenarioError, match="recompute: this model has no mla_up_proj; expected some of"):
+        load(scenario(values, recompute=["mla_up_proj"]))
+    load(scenario({**values, "kinds": {"a": {}, "b": {"window": 8}}}, recompute=["ops"]))

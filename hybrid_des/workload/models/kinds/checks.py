@@ -51,6 +51,12 @@ def _check_block(block: Block) -> None:
         raise ModelRefusal("mixer", "none: and no second half; a block has at least one")
     if block.experts is not None:
         block.experts.check()
+    if block.delta is not None and block.delta.value_heads % block.delta.key_heads:
+        message = f"{block.delta.value_heads} heads of values cannot share {block.delta.key_heads} heads of keys"
+        raise ModelRefusal("delta.key_heads", message)
+    if block.mamba is not None and block.mamba.heads % block.mamba.groups:
+        message = f"{block.mamba.heads} heads cannot be divided into {block.mamba.groups} groups"
+        raise ModelRefusal("mamba.groups", message)
 
 
 def _check_sizes(options: Block, blocks: Sequence[Block]) -> None:

@@ -68,6 +68,21 @@ _SCHEMA = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "st
 Pattern = Annotated[str, Reads(_read, _SCHEMA)]
 
 
+def names_in(pattern: str, kinds: Collection[str], option: str = "predictions") -> tuple[str, ...]:
+    """The names of a pattern, all of which are those of kinds.
+
+    Raises:
+        ModelRefusal: one is not; it is said of the option.
+    """
+    names = expanded(pattern)
+    for name in names:
+        if name not in kinds:
+            raise ModelRefusal(
+                option, unknown(name, kinds) if kinds else f'"{name}" needs `kinds`, which are not given'
+            )
+    return names
+
+
 def order_of(pattern: str | None, kinds: Collection[str], layers: int) -> tuple[str, ...]:
     """The kind of every block; "" for each where there are no kinds.
 
@@ -78,12 +93,7 @@ def order_of(pattern: str | None, kinds: Collection[str], layers: int) -> tuple[
         if kinds:
             raise ModelRefusal("pattern", f"is required by `kinds`: the order of {', '.join(kinds)}")
         return ("",) * layers
-    names = expanded(pattern)
-    for name in names:
-        if name not in kinds:
-            raise ModelRefusal(
-                "pattern", unknown(name, kinds) if kinds else f'"{name}" needs `kinds`, which are not given'
-            )
+    names = names_in(pattern, kinds, "pattern")
     for name in kinds:
         if name not in names:
             raise ModelRefusal(f"kinds.{name}", "no layer has it: `pattern` does not name it")

@@ -16,25 +16,27 @@ Kept activations: Korthikanti et al., arXiv 2205.05198; models with
 GELU are trained with dropout, those with SwiGLU without.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import ValidationError
 
-from hybrid_des.options import Count, Flag, Natural, Section, choice, whole
+from hybrid_des.errors import UsageError, unknown
+from hybrid_des.options import Count, Flag, Natural, Reads, Section, choice, whole
 from hybrid_des.workload.models.block import Block
 from hybrid_des.workload.models.catalogue import merged
 from hybrid_des.workload.models.frozen import Adapters, Frozen, fine_tuned
 from hybrid_des.workload.models.kinds.checks import check_blocks, sources_of
 from hybrid_des.workload.models.kinds.feed_forward import second_half, up_width
-from hybrid_des.workload.models.kinds.pattern import Pattern, changes_to, order_of, without_none
+from hybrid_des.workload.models.kinds.pattern import Pattern, changes_to, names_in, order_of, without_none
 from hybrid_des.workload.models.kinds.pytorch_llama import checkpointed, checkpointed_experts, eager_norms
 from hybrid_des.workload.models.kinds.registration import ModelRefusal, kind
 from hybrid_des.workload.models.layer import (
     ELEMENT,
+    JOINING,
     Elementwise,
     Gemm,
     Kept,
@@ -55,6 +57,34 @@ from hybrid_des.workload.models.sections import GATED
 DEEPEST = 2**14  # a million layers would take minutes to plan
 Depth = Annotated[int, whole(1, DEEPEST)]
 Positions = Annotated[Literal["learned", "rotary"], choice("learned", "rotary")]
+
+
+class Predictions(Section):
+    """Modules of multi-token prediction."""
+
+    count: Annotated[int, whole(1, DEEPEST)] = 1
+    """Number of modules, each with parameters of its own."""
+    kinds: Pattern | None = None
+    """Kinds of blocks of a module, in order. Default: that of the last block."""
+    passes: Annotated[int, whole(1, DEEPEST)] = 1
+    """How often a module runs, each time for a further token, with logits of its own."""
+
+
+def _read_predictions(value: Any) -> int | Predictions:
+    if isinstance(value, Predictions):
+        return value
+    if not isinstance(value, Mapping):
+        count: int = whole(0, DEEPEST).read(value)
+        return count
+    try:
+        return Predictions.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {_said(first)}") from None
+
+
+_COUNT = {"type": "integer", "minimum": 0, "maximum": DEEPEST}
+_PREDICTIONS = {"anyOf": [_COUNT, {"type": "object", "properties": {key: {} for key in Predictions.model_fields}}]}
 
 
 class BlockChanges(changes_to(Block, ("hidden", "sequence", "mixers", "layer_vectors", "written"))):  # type: ignore[misc]
@@ -80,8 +110,10 @@ class Transformer(Block):
     """Kinds of segments with a vector each, as in BERT."""
     pooler: Flag = False
     """Whether the first token of a sample passes one more product, as in BERT."""
-    predictions: Annotated[int, whole(0, DEEPEST)] = 0
-    """Modules that each predict a further token (multi-token prediction); DeepSeek-V3 was trained with 1."""
+    predictions: Annotated[int | Predictions, Reads(_read_predictions, _PREDICTIONS)] = 0
+    """Modules that each predict a further token (multi-token prediction); DeepSeek-V3 was trained with 1.
+
+    Or {count: 1, kinds: [A, E], passes: 2}: blocks of these kinds, by default as the last of the model, run twice."""
     kinds: dict[str, BlockChanges] | None = None
     """Kinds of blocks by name: changes of the keys above, where none removes one."""
     pattern: Pattern | None = None
@@ -104,8 +136,7 @@ def transformer(options: Transformer) -> Model:
     of_blocks = block_options(options)
     if options.written != "megatron" and not all(one.pytorch for one in of_blocks):
         options, *of_blocks = [one.model_copy(update={"written": "megatron"}) for one in (options, *of_blocks)]
-    predicts = [_prediction(options, of_blocks[-1])] * options.predictions
-    ends = (*predicts, _logits(options))
+    ends = (*_predictions(options, of_blocks[-1]), _logits(options))
     if options.adapters is not None and options.frozen is None:
         raise ModelRefusal("adapters", "are beside frozen products; expected `frozen: all`, or a number of blocks")
     if isinstance(options.frozen, int) and options.frozen > options.layers:
@@ -148,7 +179,7 @@ def block_options(options: Transformer) -> list[Transformer]:
 
 def _of_kind(options: Transformer, name: str, stated: Section) -> Transformer:
     """The options of a kind of blocks: those of the model, changed."""
-    own = options.model_dump(exclude_unset=True, exclude={"kinds", "pattern"})
+    own = options.model_dump(exclude_unset=True, exclude={"kinds", "pattern", "predictions"})
     changes = without_none(stated.model_dump(exclude_unset=True, warnings=False))
     try:
         return Transformer.model_validate(merged(own, changes))
@@ -220,8 +251,15 @@ def _block(options: Block) -> Layer:
 
 def _mixed(name: str, options: Block) -> Part:
     """The part of a block that a mixer is."""
-    entry = mixers.find(name)
-    return entry.build(options, *entry.arguments((options.mixers or {}).get(name)))
+    entry, given = mixers.find(name), (options.mixers or {}).get(name, {})
+    for key in given:
+        if key not in entry.keys:
+            raise ModelRefusal(f"mixers.{name}.{key}", unknown(key, entry.keys))
+    try:
+        arguments = entry.arguments(given)
+    except UsageError as error:
+        raise ModelRefusal(f"mixers.{name}", str(error).removeprefix(f"{name}: ")) from None
+    return entry.build(options, *arguments)
 
 
 def norms_of(options: Block) -> int:
@@ -259,21 +297,37 @@ def _checkpointed(options: Block) -> Part | None:
     return checkpointed_experts(h, queries, keys, experts.active, inner, normed=bool(options.qk_norm))
 
 
-def _prediction(options: Transformer, block: Block) -> Layer:
+def _prediction(options: Transformer, inner: Sequence[Block]) -> list[Layer]:
     """A module that predicts a further token (DeepSeek-AI, arXiv 2412.19437, section 2.2).
 
-    Two norms and a product join the output with the embedding of the next token; a block, a norm and logits follow.
+    Two norms and a product join the output with the embedding of the next token; blocks, a norm and logits follow.
     Embedding and matrix of the logits are those of the model; a rank that has no embedding holds it for this.
     """
     h, vocab = options.hidden, options.vocab
-    inside = _block(block.model_copy(update={"window": None}))
     joined = [norm(f"{name} norm", h, options.norm_parameters) for name in ("output", "embedding")]
-    joined.append(linear("joining", 2 * h, h, "columns") + Part(kept=Kept(sequence=2 * ELEMENT * h)))
+    joined.append(linear(JOINING, 2 * h, h, "columns") + Part(kept=Kept(sequence=2 * ELEMENT * h)))
     joined.append(Part(parameters=Parameters(tied=vocab * h)))
-    own = Part(inside.operations, inside.parameters, inside.kept, inside.transient, inside.tensors, inside.modules)
-    sent = {key: getattr(inside, key) for key in ("dispatched", "balance", "routing", "halves")}
-    parts = [*joined, own, norm("norm", h, options.norm_parameters), _loss(vocab, h)]
-    return layer_of("prediction", parts, ELEMENT * h, "last", predicts=True, **sent)
+    ends = [norm("norm", h, options.norm_parameters), _loss(vocab, h)]
+    layers = []
+    for number, block in enumerate(inner):
+        inside = _block(block.model_copy(update={"window": None}))
+        own = Part(*(getattr(inside, field.name) for field in fields(Part)))
+        parts = [*(joined if number == 0 else []), own, *(ends if number == len(inner) - 1 else [])]
+        sent = {key: getattr(inside, key) for key in ("dispatched", "balance", "routing", "halves")}
+        layers.append(layer_of("prediction", parts, ELEMENT * h, "last", predicts=True, **sent))
+    return layers
+
+
+def _predictions(options: Transformer, last: Block) -> list[Layer]:
+    """All modules that predict further tokens; a further pass uses the parameters of the first."""
+    asked = options.predictions
+    if isinstance(asked, int):
+        return _prediction(options, [last]) * asked
+    kinds = options.kinds or {}
+    named = [_of_kind(options, name, kinds[name]) for name in names_in(asked.kinds, kinds)] if asked.kinds else [last]
+    own = _prediction(options, named)
+    again = [replace(layer, parameters=Parameters(), sizes=()) for layer in own]
+    return (own + again * (asked.passes - 1)) * asked.count
 
 
 def blocks(of_blocks: Sequence[Block]) -> list[Layer]:

@@ -1,0 +1,43 @@
+"""Kimi delta attention (Kimi Team, arXiv 2510.26692): the gated delta rule with a decay of its own for every channel.
+
+    h ─► q, k, v, decay, beta, gate ─► convolution of q, k, v ─► delta rule ─► norm(·) × gate ─► output
+
+With n heads of size d and w = nd channels, the decay and the gate are products h → d → w, whose first factors every
+tensor rank has whole; a full gate is one product h → w:
+
+    parameters   3hw + 3w·width + (hd + dw) of the decay + hn + (hd + dw, or hw) of the gate + n + w + d + wh
+    kept         h and nine vectors of w
+"""
+
+from hybrid_des.workload.models.block import Block
+from hybrid_des.workload.models.layer import ELEMENT, Elementwise, Kept, Parameters, Part, Scan, linear, weights
+from hybrid_des.workload.models.mixers.delta import flop_of
+from hybrid_des.workload.models.mixers.registration import mixer
+
+
+@mixer("kda", summary="Kimi delta attention", sizes="kda")
+def kda(block: Block) -> Part:
+    """The input products, the convolution, the delta rule, the gated norm, and the output."""
+    assert block.kda is not None
+    sizes, h = block.kda, block.hidden
+    n, d = sizes.heads, sizes.size
+    width = n * d
+    gate = linear("gate", h, width, "columns") if sizes.full_gate else _low_rank("gate", h, d, width)
+    passes = (
+        Elementwise("convolution", 2 * ELEMENT * 3 * width, 5 * ELEMENT * 3 * width, "tensor"),
+        Scan("delta rule", "kda", n * flop_of(d, d), n, n, there=5 * width + n, shared=0, back=width),
+        Elementwise("gated norm", 3 * ELEMENT * width, 5 * ELEMENT * width, "tensor"),
+    )
+    own = (Parameters(tensor=3 * width * sizes.conv), Parameters(tensor=n + width), Parameters(replicated=d))
+    return (
+        linear("queries, keys, values, beta", h, 3 * width + n, "columns")
+        + _low_rank("decay", h, d, width)
+        + gate
+        + Part(passes, kept=Kept(sequence=ELEMENT * h, tensor=9 * ELEMENT * width))
+        + weights(*own)
+        + linear("kda out", width, h, "rows")
+    )
+
+
+def _low_rank(name: str, h: int, rank: int, width: int) -> Part:
+    return linear(f"{name} down", h, rank, "sequence") + linear(f"{name} up", rank, width, "columns")

@@ -1,0 +1,33 @@
+"""Lightning attention (Qin et al., arXiv 2401.04658; MiniMax-01, arXiv 2501.08313): linear attention, block by block.
+
+    h ─► q, k, v, gate ─► attention within blocks and with the state before them ─► norm(·) × gate ─► output
+
+With n heads of size d, w = nd and blocks of B tokens: 4hw + w + wh parameters, n·(2Bd + 4d²) FLOP, five vectors of w
+kept. No public table has the rate of its kernel: `efficiency.lightning` is required.
+"""
+
+from fractions import Fraction
+
+from hybrid_des.workload.models.block import Block
+from hybrid_des.workload.models.layer import ELEMENT, Elementwise, Kept, Parameters, Part, Scan, linear, weights
+from hybrid_des.workload.models.mixers.registration import mixer
+
+
+@mixer("lightning", summary="lightning attention", sizes="lightning")
+def lightning(block: Block) -> Part:
+    """The joined input product, the attention, the gated norm, and the output."""
+    assert block.lightning is not None
+    sizes, h = block.lightning, block.hidden
+    n, d = sizes.heads, sizes.size
+    width = n * d
+    flop = Fraction(n * (2 * sizes.chunk * d + 4 * d**2))
+    passes = (
+        Scan("lightning attention", "lightning", flop, n, n, there=4 * width, shared=0, back=width),
+        Elementwise("gated norm", 3 * ELEMENT * width, 5 * ELEMENT * width, "tensor"),
+    )
+    return (
+        linear("queries, keys, values, gate", h, 4 * width, "columns")
+        + Part(passes, kept=Kept(sequence=ELEMENT * h, tensor=5 * ELEMENT * width))
+        + weights(Parameters(tensor=width))
+        + linear("lightning out", width, h, "rows")
+    )

@@ -1,0 +1,45 @@
+"""Mamba-2, a selective state space (Dao and Gu, arXiv 2405.21060), scanned in chunks.
+
+    h ─► z, x, B, C, dt ─► convolution of x, B, C ─► scan ─► norm(· × z) ─► output
+
+With n heads of size p, D = n·p channels, g groups that share B and C, N the size of a state, chunks of Q tokens:
+
+    parameters   h·(2D + 2gN + n) + (D + 2gN)·(width + 1) of the convolution + 3n + D (norm) + D·h
+    scan         2gQN + 2QD + 4DN FLOP: scores and results within a chunk, its state, and results of the state before it
+    kept         h, 2D + 2gN + n and D; convolution, states and scores are computed again, so that the backward takes
+                 about three forwards (state-spaces/mamba, ssd_combined.py)
+
+Tensor ranks divide heads and groups, context ranks the heads: they exchange z, x, B, C, dt, and the results, by
+all-to-alls (NVIDIA/Megatron-LM, megatron/core/ssm/mamba_context_parallel.py). The convolution moves 2 bytes in and out
+per channel.
+"""
+
+from fractions import Fraction
+
+from hybrid_des.workload.models.block import Block
+from hybrid_des.workload.models.layer import ELEMENT, Elementwise, Kept, Parameters, Part, Scan, linear, weights
+from hybrid_des.workload.models.mixers.registration import mixer
+
+
+@mixer("mamba2", summary="Mamba-2's state spaces", sizes="mamba")
+def mamba2(block: Block) -> Part:
+    """The joined input product, the convolution, the scan, the gated norm, and the output."""
+    assert block.mamba is not None
+    sizes, h = block.mamba, block.hidden
+    n, g, state, chunk = sizes.heads, sizes.groups, sizes.state, sizes.chunk
+    width, shared = n * sizes.head_size, 2 * g * state
+    mixed, joined = width + shared, 2 * width + shared + n
+    flop = chunk * shared + 2 * chunk * width + 4 * width * state
+    scan = Scan("state space scan", "scan", Fraction(flop), n, g, there=2 * width + n, shared=shared, back=width)
+    passes = (
+        Elementwise("convolution", 2 * ELEMENT * mixed, 5 * ELEMENT * mixed, "tensor"),
+        scan,
+        Elementwise("gated norm", 3 * ELEMENT * width, 5 * ELEMENT * width, "tensor"),
+    )
+    own = [mixed * sizes.conv, mixed, n, n, n, *([width] if sizes.norm else [])]
+    return (
+        linear("mamba in", h, joined, "columns")
+        + Part(passes, kept=Kept(sequence=ELEMENT * h, tensor=ELEMENT * (joined + width)))
+        + weights(*(Parameters(tensor=size) for size in own))
+        + linear("mamba out", width, h, "rows")
+    )
