@@ -204,6 +204,20 @@ def test_ranks_do_the_work_of_a_layer_together(name, tensor, context, expert):
     assert divided.kept * tensor * context == pytest.approx(alone.kept + twice, rel=1e-6)
 
 
+@pytest.mark.parametrize("name", sorted(VARIANTS))
+def test_stages_hold_and_compute_a_model_together(name):
+    kinds = {"x": VARIANTS[name], "y": {"ffn": 128, "mixer": "attention"}}
+    values = {**BASE, **MODEL_WIDE.get(name, {}), "kinds": kinds, "pattern": "x y"}
+    tables = [
+        costs(scenario(values, parallel={"pipeline": ranks}, efficiency={"lightning": 0.01})) for ranks in (1, 2, 4)
+    ]
+    for table in tables:
+        assert table.parameters.sum() == model(values).parameters
+        assert len(table) == 1 or table.kept_bytes.sum() == tables[0].kept_bytes.sum()
+        for column in ("forward_s", "input_gradient_s", "weight_gradient_s"):
+            assert table[column].sum() == pytest.approx(tables[0][column].sum(), abs=1e-9)
+
+
 def test_counting_is_of_the_flop_of_a_layer():
     alone = counted(load(scenario(BASE)), 1)
     assert alone.times.forward == pytest.approx(64 * float(model(BASE).layers[1].flop))
