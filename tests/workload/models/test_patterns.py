@@ -11,6 +11,7 @@ from support.paths import GOLDEN
 from support.tables import from_table
 
 from hybrid_des import costs, load, simulate
+from hybrid_des.analysis.experience_table import Likeness
 from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.modelled import layer_parts
 from hybrid_des.errors import Refusal, ScenarioError
@@ -351,3 +352,9 @@ def test_operators_are_repeated_where_those_of_all_blocks_are_known():
     with pytest.raises(ScenarioError, match="recompute: this model has no mla_up_proj; expected some of"):
         load(scenario(values, recompute=["mla_up_proj"]))
     load(scenario({**values, "kinds": {"a": {}, "b": {"window": 8}}}, recompute=["ops"]))
+
+
+def test_no_measured_run_is_like_one_with_linear_mixers():
+    found = load(scenario({**BASE, "mixer": "mamba2", "mamba": MAMBA}))
+    assert Likeness.of(found).place == "Megatron with linear mixers on H100"
+    assert Likeness.of(load(scenario(BASE))).place == "Megatron on H100"
