@@ -51,13 +51,13 @@ def share_name(name: str, traced: bool = False) -> str:
 
 
 def shares_text(shares: Mapping[str, Fraction], traced: bool = False) -> str:
-    """The shares of the step from one percent on, as a sentence: computing, then the largest first."""
+    """The shares of the average GPU's step from one percent on, as a sentence: computing, then the largest first."""
     losses = sorted((name for name in shares if name != COMPUTING), key=lambda name: -shares[name])
     shown = [COMPUTING, *(name for name in losses if shares[name] >= SHOWN)]
     spent = (" ".join(filter(None, [SPENT.get(name, ""), share_name(name, traced)])) for name in shown)
     first, *others = (f"{percent(shares[name])} {text}" for name, text in zip(shown, spent, strict=True))
     listed = listing([first.replace(" %", " % of the step", 1), *others])
-    return f"The average GPU spends {listed}."
+    return f"GPUs spend {listed}."
 
 
 def listing(parts: Sequence[str]) -> str:

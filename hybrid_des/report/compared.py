@@ -120,15 +120,15 @@ def _changes(comparison: Comparison, whole: Mapping[str, Any]) -> Iterator[tuple
     yield _listed("Links", links, "all messages occupy them as long as before")
     alone = {name: number for name, number in whole["unmatched"].items() if number}
     if alone:
-        yield _listed("Unmatched", [f"{number} {name.replace('_', ' ')}" for name, number in alone.items()])
+        yield _listed("Others", [f"{number} {name.replace('_', ' ')}" for name, number in alone.items()])
 
 
 def _effects(comparison: Comparison, whole: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
-    """What each difference does to the step alone, and what only several do together."""
+    """What each difference does to the step by itself, and what only several do together."""
     a, b = comparison.a, comparison.b
     if comparison.effects is None:
         why = "one side is a folder" if not (a.run and b.run) else "the runs have different ops"
-        return _listed("Alone", [], f"not known: {why}, so nothing can be exchanged and simulated")
+        return _listed("Effects", [], f"not known: {why}, so no difference can be simulated by itself")
     each = [
         f"{row['name']} {signed(row['in_a_s'])}"
         + (f" ({signed(row['in_b_s'])} in {b.name})" if row["in_b_s"] != row["in_a_s"] else "")
@@ -137,7 +137,7 @@ def _effects(comparison: Comparison, whole: Mapping[str, Any]) -> tuple[str, Seq
     more = [f"{len(each) - MOST} more"] if len(each) > MOST else []
     rest = [f"interaction {signed(comparison.interaction or 0.0)}"] if each else []
     text = " · ".join([*each[:MOST], *more, *rest])
-    return "Alone", [text or "no duration, bandwidth or latency differs"]
+    return "Effects", [text or "no duration, bandwidth or latency differs"]
 
 
 def draw_comparison(comparison: Comparison) -> Figure:

@@ -8,12 +8,15 @@
     Hardware    what faster links would give, if no setting gives half as much
 
 `opening` needs the run alone, so that it can be printed at once; `rest` comes when it is known. At most fifteen lines
-together on a hundred columns; what does not fit is left to `--details`, `explained_details`.
+together on eighty columns or more; what has no room is left to `--details`, `explained_details`: flags before changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from itertools import product
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -37,16 +40,25 @@ from hybrid_des.units import format_number, format_seconds
 LABEL = 11  # characters of a label
 
 
-MOST_LINES = 15  # of the text, on `USUAL` columns
+MOST_LINES = 15  # of the text, on `LIMITED` columns or more
+
+
+LEAST_LINES = 4  # that changes have, whatever stands above and below them
 
 
 USUAL = 100  # columns
+
+
+LIMITED = 80  # columns
 
 
 LEAST = 0.02  # a share of the step that a gain must be to be shown
 
 
 DROP = "drop "  # begins a flag that is to go
+
+
+FLAG = re.compile(r"^|(;? drop|[;,]?) (?=--)")  # what comes before a flag
 
 
 HALF = 2  # hardware is shown if it gives so many times what the best setting gives
@@ -65,7 +77,7 @@ def render_explanation(
 
     Args:
         explanation: what `explain` found, or `losses`.
-        width: columns to wrap at; on fewer than 100, lines are wrapped and so more.
+        width: columns to wrap at; on fewer than 80, there are more lines.
         advice: what `advise` found; by default, that which the explanation has, if any.
         details: whether critical path, idle time and what-ifs follow; only of what `explain` found.
 
@@ -80,7 +92,11 @@ def render_explanation(
 
 def opening(run: Run, width: int = USUAL) -> str:
     """The text as far as the run alone tells: what it is, its step and what that is spent on."""
-    return "\n".join([*folded(_title(run), width), *_alarm(run, width), *labelled(_opening_blocks(run), width, LABEL)])
+    return "\n".join([*folded(_title(run), width), *_alarm(run, width), *_labelled(_opening_blocks(run), width)])
+
+
+def _labelled(blocks: Iterable[tuple[str, Sequence[str]]], width: int) -> list[str]:
+    return labelled(blocks, width, LABEL, hang=0)
 
 
 def rest(
@@ -95,11 +111,11 @@ def rest(
     lost = explanation.losses if isinstance(explanation, Explanation) else explanation
     advice = advice or (explanation.advice if isinstance(explanation, Explanation) else None)
     asked = _what_ifs(explanation, width) if isinstance(explanation, Explanation) and not details else []
-    loss = labelled([("Main loss", [lost.verdict])] if _peak(lost.run).fits else [], width, LABEL)
+    loss = _labelled([("Main loss", [lost.verdict])] if _peak(lost.run).fits else [], width)
     faster = _faster_links(lost, advice)
-    tail = [*asked, *labelled([("Hardware", faster)] if faster else [], width, LABEL)]
-    room = MOST_LINES - above - len(loss) - len(tail) if width >= USUAL else None
-    lines = [*loss, *_changes(lost, advice, width, None if details else room), *tail]
+    tail = [*asked, *_labelled([("Hardware", faster)] if faster else [], width)]
+    room = max(MOST_LINES - above - len(loss) - len(tail), LEAST_LINES) if width >= LIMITED and not details else None
+    lines = [*loss, *_changes(lost, advice, width, room), *tail]
     if details and isinstance(explanation, Explanation):
         lines += ["", *detail_lines(explanation, width)]
     return "\n".join(lines)
@@ -142,7 +158,7 @@ def offered(lost: Losses, advice: Advice) -> dict[str, Any]:
     """What a page offers to change: a label, lines, why there are none, and what faster links would give."""
     lines = [
         OfferedLine(
-            line.change, ", ".join(_outcome(line, line.remarks, fits=advice.fits)), _flags(line), line.overrides
+            line.change, ", ".join([*_outcome(line, fits=advice.fits), *line.remarks]), _flags(line), line.overrides
         )
         for line in advice.lines
     ]
@@ -212,13 +228,13 @@ def _step(run: Run, findings: RunAnalysis) -> str:
     interval = known.interval(step) if known is not None and peak.fits else None
     takes = "takes" if peak.fits else "would take"
     sure = f" (90 % prediction interval: {range_text(*interval)})" if interval else ""
-    enough = "" if peak.fits else " on GPUs with enough memory"
+    enough = "" if peak.fits else " with enough memory"
     also = [_throughput(run.scenario, facts)]
     if "mfu" in facts:
         also.append(f"MFU {percent(facts['mfu'])}")
     if peak.fits and _knows_memory(run.scenario):
         also.append(f"memory {of_memory(peak.held, peak.gpu.memory)} on the fullest GPU")
-    return f"One training step {takes} {format_seconds(step)}{sure}{enough}: {', '.join(also)}."
+    return f"A step {takes} {format_seconds(step)}{sure}{enough}: {', '.join(also)}."
 
 
 def _knows_memory(scenario: Scenario) -> bool:
@@ -248,28 +264,43 @@ def _what_ifs(explanation: Explanation, width: int) -> list[str]:
 
 
 def _changes(lost: Losses, advice: Advice | None, width: int, room: int | None) -> list[str]:
-    """What would help: what is slow repaired, then settings, in so many lines of text at most."""
+    """What would help: what is slow repaired, then settings, in so many lines of text at most.
+
+    As many changes as have room, each with as much of its flags as there is then room for.
+    """
     fits = _peak(lost.run).fits
-    heads = [("Repair", repaired)] if (repaired := _repaired(lost)) else []
+    repaired = _repaired(lost)
+    heads = _labelled([("Repair", repaired)] if repaired else [], width)
     if advice is None:
-        return labelled(heads, width, LABEL)
-    for number in range(len(advice.lines), -1, -1):
-        said = _heading(advice, number) if number else _nothing(advice)
-        lines = labelled([*heads, (_label(fits), [said])], width, LABEL)
-        lines += _advised(advice.lines[:number], width, fits=fits)
-        if room is None or len(lines) <= room or number <= 1:
-            break
+        return heads
+    lines = [*heads, *_labelled([(_label(fits), [_nothing(advice)])], width)]
+    for number, flags in product(range(len(advice.lines), 0, -1), Flags):
+        said = _heading(advice, number, flags)
+        lines = [*heads, *_labelled([(_label(fits), [said])], width)]
+        lines += _advised(advice.lines[:number], width, flags, fits=fits)
+        if room is None or len(lines) <= room:
+            return lines
     return lines if room is None or len(lines) <= room else [*lines[: room - 1], "    … (all of it with --details)"]
 
 
-def _heading(advice: Advice, shown: int) -> str:
-    """What holds for all proposals, of which so many are shown."""
-    left = len(advice.lines) - shown
-    simulated = "These changes were" if shown > 1 else "This change was"
-    flags = any(line.flags for line in advice.lines)
-    whose = f" Flags are for {advice.framework}{' (assumed)' if advice.assumed else ''}." if flags else ""
-    more = f" {left} more with --details." if left else ""
-    return f"{simulated} simulated with the same model, batch and machine.{whose}{more}"
+class Flags(Enum):
+    """How much is shown of the flags or keys of changes; less needs fewer lines."""
+
+    WHOLE = "whole"
+    CUT = "cut"
+    OF_FIRST = "of the first change, cut"
+    NONE = "none"
+
+
+def _heading(advice: Advice, shown: int, flags: Flags) -> str:
+    """What holds for all proposals, of which so many are shown, and what `--details` has beside them."""
+    left = [f"{len(advice.lines) - shown} more"] if shown < len(advice.lines) else []
+    left += ["flags"] if flags is Flags.NONE else ["all flags"] if flags is not Flags.WHOLE else []
+    framed = flags is not Flags.NONE and any(line.flags for line in advice.lines)
+    parts = ["Same model, batch and machine"]
+    parts += [f"flags for {advice.framework}{' (assumed)' if advice.assumed else ''}"] if framed else []
+    parts += [f"{' and '.join(left)} with --details"] if left else []
+    return f"{'; '.join(parts)}."
 
 
 def _label(fits: bool) -> str:
@@ -296,33 +327,44 @@ def _nothing(advice: Advice) -> str:
     return f"None of the settings that were tried fits; the nearest is {nearest.change}, which lacks {lacks}."
 
 
-def _advised(lines: Sequence[AdviceLine], width: int, *, fits: bool) -> list[str]:
-    """Proposals: what changes, the step, its gain, memory and what it costs; below, the flags or keys that change.
+def _advised(lines: Sequence[AdviceLine], width: int, flags: Flags, *, fits: bool) -> list[str]:
+    """Proposals: what changes, the step, its gain and memory; below, the flags or keys that change.
 
-    What several of them cost alike is said once, at the end.
+    What a change costs otherwise stands beside it where there is room, or once below all of them.
     """
-    numbers: dict[str, list[str]] = {}
-    for number, line in enumerate(lines, 1):
-        for remark in line.remarks:
-            numbers.setdefault(remark, []).append(str(number))
+    below: dict[str, list[str]] = {}  # remarks, and the numbers of the changes that have them
+    first: dict[str, int] = {}  # flags, and the number of the change that has them first
     texts = []
     for number, line in enumerate(lines, 1):
-        own = [remark for remark in line.remarks if len(numbers[remark]) == 1]
-        texts += folded(f" {number}  {line.change}: {', '.join(_outcome(line, own, fits=fits))}", width, 4)
-        texts += [f"    {text}" for text in folded(_keys(line), max(width - 4, NARROWEST), 0, cut=False)]
-    shared = {remark: of for remark, of in numbers.items() if len(of) > 1}
-    return [*texts, *(f"    (changes {listing(of)}: {remark})" for remark, of in shared.items())]
+        told = f" {number}  {line.change}: {', '.join(_outcome(line, fits=fits))}"
+        plain, whole = (folded(", ".join([told, *more]), width, 4) for more in ((), line.remarks))
+        texts += plain if len(whole) > len(plain) else whole
+        if len(whole) > len(plain):
+            below.setdefault(", ".join(line.remarks), []).append(str(number))
+        if flags in (Flags.WHOLE, Flags.CUT) or (flags is Flags.OF_FIRST and number == 1):
+            keys = _keys(line)
+            same = first.setdefault(keys, number)
+            texts += _key_lines(keys if same == number else f"(flags as in {same})", width, flags)
+    remarks = "; ".join(f"change{'s' if len(of) > 1 else ''} {listing(of)}: {told}" for told, of in below.items())
+    return [*texts, *(f"    {text}" for text in folded(f"({remarks})", width - 4, 1) if below)]
 
 
-def _outcome(line: AdviceLine, remarks: Sequence[str], *, fits: bool) -> Iterator[str]:
-    """The step with a change, its gain if the step as it is fits, the memory that it needs, and remarks."""
-    gain = f" ({signed(-line.gain)}{_likely(line)})" if fits else ""
-    yield f"step {format_seconds(line.step_s)}{gain}"
+def _key_lines(keys: str, width: int, flags: Flags) -> list[str]:
+    """Flags or keys below a change; if they are cut, those that one line has room for."""
+    room = max(width - 4, NARROWEST)
+    if flags is not Flags.WHOLE and len(keys) > room:
+        *_, end = (found.start() for found in FLAG.finditer(keys, 0, room - 1))
+        keys = f"{keys[:end]} …"
+    return [f"    {text}" for text in folded(keys, room, 0, cut=False)]
+
+
+def _outcome(line: AdviceLine, *, fits: bool) -> Iterator[str]:
+    """The step with a change, its gain if the step as it is fits, and the memory that it needs."""
+    yield f"{format_seconds(line.step_s)}{f' ({signed(-line.gain)}{_likely(line)})' if fits else ''}"
     if not fits:
-        yield f"memory {of_memory(line.held, line.memory)}"
+        yield of_memory(line.held, line.memory)
     elif _knows_memory(line.scenario):
-        yield f"memory {gigabytes(line.held)}"
-    yield from remarks
+        yield gigabytes(line.held)
 
 
 def _keys(line: AdviceLine) -> str:

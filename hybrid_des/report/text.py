@@ -50,11 +50,14 @@ def fitting(head: str, parts: Sequence[str], room: int, between: str = ", ") -> 
     return head.rstrip()
 
 
-def labelled(blocks: Iterable[tuple[str, Sequence[str]]], width: int, label: int = 10) -> list[str]:
-    """The lines of texts, wrapped beside the label of their block, which takes some columns of the width."""
+def labelled(blocks: Iterable[tuple[str, Sequence[str]]], width: int, label: int = 10, *, hang: int = 2) -> list[str]:
+    """The lines of texts, wrapped beside the label of their block, which takes some columns of the width.
+
+    Lines of a text but its first are indented by `hang`, so that several texts of a block are told apart.
+    """
     lines = []
     for name, texts in blocks:
-        wrapped = [line for text in texts for line in folded(text, max(width - label, NARROWEST))]
+        wrapped = [line for text in texts for line in folded(text, max(width - label, NARROWEST), hang)]
         heads = [name, *[""] * len(wrapped)]
         lines += [f"{head:<{label}}{line}".rstrip() for head, line in zip(heads, wrapped, strict=False)]
     return lines

@@ -56,8 +56,7 @@ def test_what_is_slow_is_blamed_for_waits_only():
 def test_listed_shares_are_those_from_one_percent_on():
     text = shares_text(shares(tensor=27, bubble=4) | {"host": Fraction(1, 150)})
     assert text == (
-        "The average GPU spends 69 % of the step computing, 27 % in tensor-parallel communication and 4 % in the "
-        "pipeline bubble."
+        "GPUs spend 69 % of the step computing, 27 % in tensor-parallel communication and 4 % in the pipeline bubble."
     )
 
 

@@ -46,7 +46,7 @@ def test_bars_of_the_page_sum_to_the_difference(both):
 def test_ops_of_another_layout_are_compared_by_class(name):
     both = compare(PIPED, overrides=OTHERS[name])
     text, found = render_comparison(both, 200), both.to_mapping()
-    assert "Unmatched" not in text and "Order" not in text
+    assert "Others" not in text and "Order" not in text
     assert len(re.findall("^Ops .*compared by what they do", text, re.MULTILINE)) == 1
     assert found["ops"] == found["links"] == found["ranks"] == []
     assert {"forward", "backward"} <= {row["class"] for row in found["classes"]}

@@ -160,7 +160,7 @@ def _remedies(remedies: Remedies | None) -> list[str]:
         f"{tried} of {every} changes simulated, more with --budget;" if tried < every else f"{tried} changes simulated,"
     )
     return [
-        f"what would help ({count} as it is: {before} by GPUs)",
+        f"what would help ({count} {before} now, weighted by GPUs)",
         f"  best starts      {starts}",
         f"  best priorities  {priorities}",
     ]

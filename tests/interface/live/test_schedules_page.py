@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from support.paths import PACKAGE
 
 from hybrid_des.interface.live.schedule_formulas import NO_TIMES, SPAN, UNEXPLAINED
 from hybrid_des.interface.live.schedules import (
@@ -115,3 +116,14 @@ def test_a_folder_gets_the_table_and_the_page(run, tmp_path):
     assert run("schedules", "--out", tmp_path / "x.html", "--pipeline", "99") == (
         2, "", ["--pipeline: must be at most 32 for the page of schedules, not 99"],
     )  # fmt: skip
+
+
+def test_scripts_of_one_page_declare_a_name_once():
+    """A second declaration stops the whole script."""
+    pieces = [*(PACKAGE / "report" / "page").glob("timeline.js"), PACKAGE / "interface" / "live" / "schedules.html"]
+    declared = [
+        re.findall(r"^(?:const|let|function|class) (\w+)", path.read_text("utf-8"), re.MULTILINE) for path in pieces
+    ]
+    names = [name for each in declared for name in each]
+    assert len(declared) == 2 and all(declared)
+    assert sorted(names) == sorted({*names})
