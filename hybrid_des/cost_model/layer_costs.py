@@ -259,8 +259,8 @@ def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
         known = device.core(attention, t) if whole and not attention.local else None
         if known is not None:
             return Times(*(took * m / attention.sequence for took in known))
-        whole = basis.parallel.context_method == "all-to-all" or isinstance(attention, SelectiveAttention)
-        over = 1 if whole else basis.context
+        together = basis.parallel.context_method == "all-to-all" or isinstance(attention, SelectiveAttention)
+        over = 1 if together else basis.context
         cores = []
         forms = {"equal": (1.0, attention.value_size), "unequal": (device.latent, HEAD), "selected": (1.0, HEAD)}
         for flop, keys, form in basis.attended(attention):

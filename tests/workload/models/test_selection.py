@@ -14,10 +14,13 @@ from support.tables import from_table
 from hybrid_des import costs, load
 from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.modelled import layer_parts
+from hybrid_des.cost_model.update import matrices_of
 from hybrid_des.errors import ScenarioError
+from hybrid_des.scenario.sections.optimizer import Muon
 from hybrid_des.workload.models.catalogue import model
 from hybrid_des.workload.models.kinds.registration import ModelRefusal
 from hybrid_des.workload.models.layer import Attention, Gemm, Parameters, Scores
+from hybrid_des.workload.optimizers import Matrix
 
 DESCRIBED = yaml.safe_load((GOLDEN / "described_models.yaml").read_text(encoding="utf-8"))
 MODULES = SHARED / "models" / "sparse_modules.csv"
@@ -71,6 +74,14 @@ def test_selected_keys_have_the_absorbed_form():
     assert flop_of(SPARSE, Attention) == 2 * (16 - Fraction(16**2, 2 * 64)) * 4 * (2 * 16 + 8)
     for top in (64, 100):
         assert flop_of({**DENSE, "indexer": {**INDEXER, "top": top}}, Attention) == flop_of(DENSE, Attention)
+
+
+@pytest.mark.parametrize(("sequence", "fewer"), [(4096, False), (12000, False), (14000, True), (65536, True)])
+def test_selecting_keys_pays_for_long_samples_only(sequence, fewer):
+    """A key takes 2·(2·512 + 64) FLOP per head of DeepSeek-V3.2 instead of 2·(192 + 128), so above 13,000 tokens."""
+    own = {**DESCRIBED["deepseek-v3.2"]["model"], "sequence": sequence}
+    without = {key: value for key, value in own.items() if key != "indexer"}
+    assert (flop_of(own, Attention) < flop_of(without, Attention)) is fewer
 
 
 def test_only_the_plain_form_takes_the_rate_of_latent_attention():
@@ -146,6 +157,15 @@ def test_compressed_keys_have_their_products():
     assert (groups.count, groups.k, groups.n) == (4, 32, 8)
     products = 64 * 16 + 16 * 4 * 32 + 64 * 32 + 4 * 32 * 8 + 4 * 8 * 64
     assert flop_of(WINDOW, Gemm) == 2 * (products + 3 * 64 * 128)
+
+
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_muon_orthogonalises_the_groups_of_results_as_one_matrix(tensor):
+    """The ranks' blocks of matrices are the weights of all products; those of the groups stand below each other."""
+    gemms = [one for one in block(WINDOW).operations if isinstance(one, Gemm)]
+    matrices = matrices_of(block(WINDOW), Muon(), lambda gemm: 1, tensor=tensor, of_expert=1)
+    assert sum(one.whole[0] * one.whole[1] for one in matrices) == sum(one.count * one.n * one.k for one in gemms)
+    assert Matrix((4 * 8, 32), (4 * 8 // tensor, 32)) in matrices
 
 
 def test_compressed_keys_have_their_cores_and_scores():
