@@ -106,7 +106,7 @@ def _check_sizes(options: Block, blocks: Sequence[Block]) -> None:
         if not {*users} & {*used} and any(getattr(one, key) is not None for one in (options, *blocks)):
             raise ModelRefusal(key, f"no layer has mixer {' or '.join(users)}, whose sizes these are")
     if "attention" not in used:
-        for key in OF_ATTENTION:
+        for key in (*OF_ATTENTION, *(() if "latent" in used else ("gate",))):
             if getattr(options, key):
                 how = "latent attention" if "latent" in used else f"mixer {', '.join(used) or 'none'}"
                 raise ModelRefusal(key, f"has no meaning with {how}")

@@ -54,8 +54,8 @@ def flash_core(
     absorbed: tuple[int, int] | None = None,
 ) -> Part:
     """The core of heads with keys and values of these sizes, over `shared` heads of them; see `SelectiveAttention`."""
-    one = SelectiveAttention(
+    core = SelectiveAttention(
         "attention", block.heads, shared, *sizes, block.sequence, causal=True, flash=True, window=window,
         top=top, ratio=ratio, absorbed=absorbed, gathered=gathered,
     )  # fmt: skip
-    return scored_by(one, block.heads * sizes[1])
+    return scored_by(core, block.heads * sizes[1])
