@@ -25,7 +25,16 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes
-from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Kernel, Operation, Scan
+from hybrid_des.workload.models.layer import (
+    Attention,
+    Elementwise,
+    Gemm,
+    Kernel,
+    Operation,
+    Scan,
+    Scores,
+    SelectiveAttention,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -164,7 +173,10 @@ def described(operation: Operation) -> str:
         return f"product {count}{operation.k:,} → {operation.n:,}{divided}"
     if isinstance(operation, Attention):
         kind = f"{'flash' if operation.flash else 'plain'}{', causal' if operation.causal else ''}"
-        return f"{kind}, {operation.heads} heads of {operation.key_size}, {operation.sequence:,} keys"
+        met = f" of at most {operation.keys:,}" if isinstance(operation, SelectiveAttention) else ""
+        return f"{kind}, {operation.heads} heads of {operation.key_size}, {operation.sequence:,} keys{met}"
+    if isinstance(operation, Scores):
+        return f"{operation.heads} heads of {operation.size}, {operation.keys:,} keys, on every tensor rank"
     if isinstance(operation, Elementwise):
         return f"moves {format_bytes(operation.forward)} and {format_bytes(operation.backward)} per token"
     if isinstance(operation, Scan):

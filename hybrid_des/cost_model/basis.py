@@ -25,7 +25,7 @@ from hybrid_des.scenario.sections.training import (
     Schedule,
     Workload,
 )
-from hybrid_des.workload.models.layer import Attention
+from hybrid_des.workload.models.layer import Attention, CoreForm, Scores
 
 
 class Accumulation(NamedTuple):
@@ -140,20 +140,21 @@ class CostBasis(NamedTuple):
         load = self.load
         return Fraction(1) if load is None else Fraction(load.squares, load.tokens * attention.sequence)
 
-    def attended(self, attention: Attention) -> Sequence[tuple[float, float]]:
-        """Forward FLOP per token of a micro-batch, and their keys; where attention is local, length by length.
+    def attended(self, attention: Attention | Scores) -> Sequence[tuple[float, float, CoreForm]]:
+        """Forward FLOP per token of a micro-batch, keys, and the core's form; where local, length by length.
 
         Without one, FLOP go with squared lengths and what does not depend on keys with lengths, so that the sum over
         documents is that of the mean number of keys.
         """
         flop, load = attention.flop, self.load
         if load is None:
-            return [(float(flop), attention.keys)]
+            return [(float(flop), attention.keys, attention.form)]
         if not attention.local:
             each = flop / attention.sequence
-            return [(quotients(load.squares, load.tokens, each), quotients(load.squares, load.tokens))]
+            keys = quotients(load.squares, load.tokens)
+            return [(quotients(load.squares, load.tokens, each), keys, attention.form)]
         windows = ((replace(attention, sequence=keys), keys * count) for keys, count in Counter(load.lengths).items())
-        return [(float(one.flop * Fraction(tokens, load.tokens)), one.keys) for one, tokens in windows]
+        return [(float(one.flop * Fraction(tokens, load.tokens)), one.keys, one.form) for one, tokens in windows]
 
     @property
     def alone(self) -> bool:

@@ -8,7 +8,7 @@ from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.operation_times import ELEMENT, OPERANDS, PASSES, PER_EXPERT, Device
 from hybrid_des.scenario.scans import share_of
 from hybrid_des.scenario.sections.cluster import Cluster
-from hybrid_des.scenario.sections.efficiency import SCANS, Efficiency
+from hybrid_des.scenario.sections.efficiency import SCANS, STREAMS, Efficiency
 
 SUMS = {
     # whether sums of gradients have 16 bits, whether they are fused → bytes per weight that the product writes and
@@ -53,5 +53,8 @@ def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
         accumulating=accumulating,
         adding=adding,
         measured=efficiency.table or NONE_MEASURED,
-        scans={name: peak * (share_of(name, efficiency, gpu.name) or 0.0) for name in SCANS},
+        scans={
+            name: (memory if name in STREAMS else peak) * (share_of(name, efficiency, gpu.name) or 0.0)
+            for name in (*SCANS, *STREAMS)
+        },
     )

@@ -38,6 +38,8 @@ from hybrid_des.workload.models.layer import (
     Operation,
     Parameters,
     Scan,
+    Scores,
+    SelectiveAttention,
 )
 
 Axis = Literal["tensor", "context", "expert"]
@@ -140,7 +142,7 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     logits = _logits(basis) if layer.place == "last" else Fraction(1)
     divided = 1 if layer.place == "last" and _gathers_logits(basis) else basis.parallel.tensor
     widest = times_up(basis.tokens, layer.transient * logits / divided)
-    inputs = -(-layer.output * basis.tokens // basis.regular)
+    inputs = -(-layer.output * layer.streams * basis.tokens // basis.regular)
     parameters = _parameters(layer.parameters, basis)
     gradients = ELEMENT * (sum(parameters) + copied_parameters(layer, basis))
     repeated = kept if full else times_up(whole - counted, more)
@@ -158,7 +160,7 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
         transient=widest + gradients + repeated + _whole_inputs(layer, basis),
         widest=widest,
         weight_gradients=gradients,
-        message=-(-layer.output * basis.tokens // basis.parallel.tensor),
+        message=-(-layer.output * layer.streams * basis.tokens // basis.parallel.tensor),
         parameters=parameters,
         frozen=_parameters(layer.frozen, basis),
     )
@@ -177,7 +179,7 @@ def _forward_only(layer: Layer, basis: CostBasis, parts: Parts, forward: Sequenc
         transient=0,
         widest=0,
         weight_gradients=0,
-        message=-(-layer.output * basis.tokens // basis.parallel.tensor),
+        message=-(-layer.output * layer.streams * basis.tokens // basis.parallel.tensor),
         parameters=(0, 0),
         frozen=_parameters(layer.frozen, basis),
     )
@@ -197,6 +199,8 @@ def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device)
         return _product(operation, layer, basis, device)
     if isinstance(operation, Attention):
         return _attention(operation, basis, device)
+    if isinstance(operation, Scores):
+        return device.scored(sum(flop for flop, *_ in basis.attended(operation)) * m)
     if isinstance(operation, Scan):
         took = float(operation.flop) * m / t / device.scans[operation.rate]
         return Times(took, SCANNED_AGAIN * took)
@@ -210,8 +214,8 @@ def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device)
         if (known := device.passed(operation.name, operation.forward * m / over * busiest)) is not None:
             return known
         how = basis.operators.loss if layer.place == "last" else basis.operators.blocks
-        forward, backward = operation.moved(how)
-        return device.moving(forward * m / over * busiest, backward * m / over * busiest)
+        forward, backward = (size * m / over * busiest for size in operation.moved(how))
+        return device.moving(forward, backward, operation.rate)
     took = larger(float(operation.flop) * m / device.flops16, operation.bytes * m / device.memory)
     return Times(took, took, took if operation.weights else 0.0)
 
@@ -229,6 +233,8 @@ def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Time
         n = ceil(n / divides)
     elif gemm.split == "rows":
         k = ceil(k / divides)
+    elif gemm.split == "groups":
+        count = ceil(count / divides)
     elif gemm.split == "sequence":
         rows /= basis.regular
     if gemm.expert:
@@ -253,11 +259,13 @@ def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
         known = device.core(attention, t) if whole and not attention.local else None
         if known is not None:
             return Times(*(took * m / attention.sequence for took in known))
-        latent = attention.key_size != attention.value_size
-        slower, size = (device.latent, HEAD) if latent else (1.0, attention.value_size)
-        over = 1 if basis.parallel.context_method == "all-to-all" else basis.context
-        cores = [device.flash(flop * m / t / slower, keys / over, size)
-                 for flop, keys in basis.attended(attention)]  # fmt: skip
+        together = basis.parallel.context_method == "all-to-all" or isinstance(attention, SelectiveAttention)
+        over = 1 if together else basis.context
+        cores = []
+        forms = {"equal": (1.0, attention.value_size), "unequal": (device.latent, HEAD), "selected": (1.0, HEAD)}
+        for flop, keys, form in basis.attended(attention):
+            slower, size = forms[form]
+            cores.append(device.flash(flop * m / t / slower, keys / over, size))
         return cores[0] if len(cores) == 1 else Times(*map(sum, zip(*cores, strict=True)))
     products = 0.0
     for keys, documents in basis.documents(attention).items():
@@ -327,6 +335,8 @@ def _tensor_traffic(
     gathered = size  # inputs of products, which are converted before (NVIDIA/TransformerEngine, pytorch/distributed.py)
     if layer.is_block and basis.precision in OPERANDS:
         gathered = round(size * OPERANDS[basis.precision] / ELEMENT)
+    if layer.gathered and basis.parallel.sequence and not backward:
+        yield Exchange("tensor", "all-gather", layer.gathered * basis.tokens)
     for product in beside[:sums]:
         yield Exchange("tensor", summing, size, behind=product, weights=product)
     for does, each, count in (("all-gather", gathered, gathers), (summing, size, sums - len(beside[:sums]))):
@@ -377,6 +387,10 @@ def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Ex
 def _context_traffic(attention: Attention, basis: CostBasis, core: float, backward: int) -> Iterator[Exchange]:
     """Keys and values of all heads of a tensor rank, or all four tensors of attention."""
     c, per_head = basis.context, ELEMENT * basis.tokens / basis.parallel.tensor
+    if isinstance(attention, SelectiveAttention):
+        does = "reduce-scatter" if backward else "all-gather"
+        yield Exchange("context", does, ELEMENT * basis.tokens * attention.gathered * c)
+        return
     key_value = round(per_head * attention.kv_heads * (attention.key_size + attention.value_size))
     if basis.parallel.context_method == "ring":
         behind = core * (c - 1) / c  # attention on the block held before, step by step
@@ -463,7 +477,7 @@ def _kept(layer: Layer, basis: CostBasis, modules: Sequence[Module], *, scores: 
         modules = [one._replace(kept=replace(one.kept, received=0)) for one in modules]
     kept, routed = _kept_per_token(layer, tuple(modules), t, basis.parallel.of_expert, eager=eager)
     inner = kept.tensor + (_scores(layer, kept.scores, basis) if scores else 0)
-    return rounded_up(basis.tokens * (kept.sequence / basis.regular + inner / t + routed))
+    return rounded_up(basis.tokens * (kept.sequence / basis.regular + inner / t + routed + kept.copied))
 
 
 @lru_cache(maxsize=256)
@@ -503,7 +517,7 @@ def _share(needed: Fraction, tokens: int, kept: int) -> Fraction:
 def _needed_per_token(layer: Layer, inner: int, regular: int) -> Fraction:
     needed = Fraction(0)
     for gemm in (one for one in layer.operations if isinstance(one, Gemm) and one.trained):
-        of_input, of_output = {"columns": (regular, inner), "rows": (inner, regular)}.get(
+        of_input, of_output = {"columns": (regular, inner), "rows": (inner, regular), "groups": (inner, inner)}.get(
             gemm.split, (regular, regular)
         )
         needed += ELEMENT * gemm.rows * gemm.count * (Fraction(gemm.k, of_input) + Fraction(gemm.n, of_output))

@@ -86,7 +86,7 @@ class Device:
         per_expert: seconds that the product of each expert takes besides.
         each: seconds that each of several products takes besides.
         measured: times of operators of some shapes and sizes, which take these.
-        scans: FLOP/s of cores of linear mixers, by the key of `efficiency`.
+        scans: FLOP/s of cores of linear mixers, bytes/s of passes over residual streams, by the key of `efficiency`.
     """
 
     flops: float
@@ -156,9 +156,14 @@ class Device:
         flops, flops16 = self.flops * self.grouped, self.flops16 * self.grouped
         return replace(self, flops=flops, flops16=flops16, each=self.per_expert)
 
-    def moving(self, forward: float, backward: float) -> Times:
-        """A memory-bound operation that moves these bytes."""
-        return Times(forward / self.memory, backward / self.memory)
+    def moving(self, forward: float, backward: float, rate: str = "") -> Times:
+        """A memory-bound operation that moves these bytes, at the rate of its own kernel if it has one."""
+        memory = self.scans[rate] if rate else self.memory
+        return Times(forward / memory, backward / memory)
+
+    def scored(self, flop: float) -> Times:
+        """Scores of an indexer with so many FLOP: as products of ideal shape, 4-bit ones too (DeepSeek-V4)."""
+        return Times(flop / self.flops, 2 * flop / self.flops)
 
     def passed(self, name: str, size: float) -> Times | None:
         """A memory-bound operation of this name whose forward moves `size` bytes; None if none was measured."""

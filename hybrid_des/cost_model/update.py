@@ -169,12 +169,13 @@ def matrices_of(layer: Layer, how: Muon, held: Callable[[Gemm], int], *, tensor:
     for gemm in (
         one for one in layer.operations if isinstance(one, Gemm) and one.trained and one.name not in ADAM_IN_MIXERS
     ):
-        rows = [gemm.n]
+        rows = [gemm.n * (gemm.count if gemm.split == "groups" else 1)]
         if gemm.name == JOINED and core is not None and not how.joined:
             rows = _apart(gemm.n, core)
         ranks = of_expert if gemm.expert else tensor
         for n in rows:
-            block = {"columns": (-(-n // ranks), gemm.k), "rows": (n, -(-gemm.k // ranks))}.get(gemm.split, (n, gemm.k))
+            share = -(-n // ranks), gemm.k
+            block = {"columns": share, "groups": share, "rows": (n, -(-gemm.k // ranks))}.get(gemm.split, (n, gemm.k))
             matrices += [Matrix((n, gemm.k), block, gemm.expert)] * (held(gemm) if gemm.expert else 1)
     return matrices
 

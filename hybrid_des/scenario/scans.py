@@ -1,4 +1,4 @@
-"""What cores of linear mixers, such as Mamba-2's scan, ask of parallelism and of the GPU."""
+"""What kernels of mixers and of residual streams ask of parallelism and of the GPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.scenario.problem import Problem, misfit
-from hybrid_des.workload.models.layer import Model, Scan
+from hybrid_des.workload.models.layer import Elementwise, Model, Scan, SelectiveAttention
 
 if TYPE_CHECKING:
     from hybrid_des.scenario.sections.efficiency import Efficiency
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def share_of(rate: str, efficiency: Efficiency, gpu: str) -> float | None:
-    """The share of the 16-bit peak that a kind of scan reaches; None if that is not known."""
+    """The share of the 16-bit peak, or of the bandwidth, that a kernel reaches; None if that is not known."""
     given = getattr(efficiency, rate)
     known = catalogue.part(gpu).scans if gpu in catalogue.names() else {}
     return known.get(rate) if given is None else float(given)
@@ -23,16 +23,23 @@ def share_of(rate: str, efficiency: Efficiency, gpu: str) -> float | None:
 
 def misfits_of_scans(network: Model, parallel: Parallel, efficiency: Efficiency | None, gpu: str) -> Iterator[Problem]:
     """Ranks that cannot share the scans of a model, and rates of theirs that are not known on a GPU."""
-    scans = {one for layer in set(network.unnamed) for one in layer.operations if isinstance(one, Scan)}
-    for rate in sorted({one.rate for one in scans}):
+    operations = {one for layer in set(network.unnamed) for one in layer.operations}
+    scans = {one for one in operations if isinstance(one, Scan)}
+    for rate in sorted({one.rate for one in operations if isinstance(one, Scan | Elementwise)} - {""}):
         if efficiency is not None and share_of(rate, efficiency, gpu) is None:
-            message = "is required: what its kernel reaches on this GPU is not known; expected a share of the peak"
+            message = "is required: what its kernel reaches on this GPU is not known; expected a share"
             yield misfit(message, f"efficiency.{rate}", "cluster.gpu", "model")
     if scans and parallel.tensor > 1 and not parallel.sequence:
         name = min(one.name for one in scans)
         message = f"{name} over tensor ranks needs sequence parallelism, as in Megatron-LM; expected true"
         yield misfit(message, "parallel.sequence", "parallel.tensor", "model")
-    if not scans or parallel.context == 1 or parallel.context_method == "per-document":
+    if parallel.context == 1 or parallel.context_method == "per-document":
+        return
+    selective = any(isinstance(one, SelectiveAttention) for one in operations)
+    if selective and parallel.context_method != "all-gather":
+        message = f"{parallel.context_method}: ranks gather selected or compressed keys; expected all-gather"
+        yield misfit(message, "parallel.context_method", "model")
+    if not scans or selective:
         return
     if parallel.context_method != "all-to-all":
         message = f"{parallel.context_method}: the scan of a sample needs all of its tokens; expected all-to-all"

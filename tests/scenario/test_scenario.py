@@ -184,6 +184,8 @@ def test_the_schema_requires_only_keys_without_a_default(schema):
         "Background": ["from", "to", "rate"],
         "Site": ["nodes"],
         "Adapters": ["rank"],
+        "Indexer": ["heads", "size", "top"],
+        "Compressed": ["size", "rope", "query", "out_groups", "out_rank", "window"],
     }
     pipeline = {"required": ["pipeline"], "properties": {"pipeline": {"minimum": 2}}}
     assert schema["else"] == {

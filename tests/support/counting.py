@@ -30,7 +30,10 @@ class Counting:
     def flash(self, flop: float, keys: float, head: float) -> Times:
         return Times(flop, 2.5 * flop)
 
-    def moving(self, forward: float, backward: float) -> Times:
+    def scored(self, flop: float) -> Times:
+        return Times(flop, 2 * flop)
+
+    def moving(self, forward: float, backward: float, rate: str = "") -> Times:
         return Times()
 
     def passed(self, name: str, size: float) -> None:

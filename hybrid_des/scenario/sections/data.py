@@ -18,7 +18,7 @@ from hybrid_des.scenario.sections.plugins import Plugins, PluginSection
 from hybrid_des.scenario.sections.values import LengthsName, PackingName, or_none
 from hybrid_des.workload import lengths as kinds
 from hybrid_des.workload.lengths import LengthRequest
-from hybrid_des.workload.models.layer import Attention, Model
+from hybrid_des.workload.models.layer import Attention, Model, Scores
 from hybrid_des.workload.packing import registration as packers
 from hybrid_des.workload.packing.registration import NONE, PackRequest
 
@@ -97,8 +97,8 @@ DataOrNone = Annotated[Data | None, or_none(Data | None)]
 def linear_of(network: Model) -> int:
     """Tokens of a document whose attention has as many FLOP as the rest of the model; at least one."""
     operations = [one for layer in network.layers for one in layer.operations]
-    cores = [one for one in operations if isinstance(one, Attention)]
-    rest = sum(one.flop for one in operations if not isinstance(one, Attention))
+    cores = [one for one in operations if isinstance(one, Attention | Scores)]
+    rest = sum(one.flop for one in operations if not isinstance(one, Attention | Scores))
     each = sum(one.flop / one.sequence for one in cores)
     return max(1, int(rest / each)) if each else 2**40
 

@@ -5,7 +5,18 @@ from typing import Annotated, Any, Literal
 from hybrid_des.errors import unknown
 from hybrid_des.options import MOST, Count, Flag, Options, Reads, TokenCount, WrittenNone, choice, whole
 from hybrid_des.workload.models.mixers import registration as mixers
-from hybrid_des.workload.models.sections import Conv, Delta, Experts, Kda, Latent, Lightning, Mamba, Mlp
+from hybrid_des.workload.models.sections import (
+    Compressed,
+    Conv,
+    Delta,
+    Experts,
+    Indexer,
+    Kda,
+    Latent,
+    Lightning,
+    Mamba,
+    Mlp,
+)
 
 NONE = "none"
 Norm = Annotated[Literal["layer", "rms"], choice("layer", "rms")]
@@ -79,6 +90,12 @@ class AttentionKeys(Options):
     latent: Latent | None = None
     """Multi-head latent attention, such as {query: 1536, key_value: 512, nope: 128, rope: 64, value: 128}."""
 
+    indexer: Indexer | None = None
+    """With latent attention: selects keys, such as {heads: 64, size: 128, top: 2048}."""
+    compressed: Compressed | None = None
+    """Sizes of mixer compressed, such as {size: 512, rope: 64, query: 1024, out_groups: 8, out_rank: 1024,
+    window: 128, ratio: 128}."""
+
     @property
     def plain_core(self) -> bool:
         """Whether it is attention of keys and values of its own, without gate or sinks."""
@@ -123,6 +140,8 @@ class Block(AttentionKeys):
     """Norms per block. Default: one per half, one with `parallel`; Gemma 3 has 4."""
     bias: Flag = False
     """Whether linear layers have biases."""
+    streams: Annotated[int, whole(2, 64)] | None = None
+    """Residual streams, which each half of a block mixes (mHC), as in DeepSeek-V4. Default: one, as it is."""
     layer_vectors: Count | None = None
     """Length of the vector that each block looks up for every token, as in Gemma 3n."""
     written: Written = "megatron"
@@ -149,7 +168,9 @@ class Block(AttentionKeys):
     def pytorch(self) -> bool:
         """Whether it is written as torchtitan's Llama; its experts and other mixers are those of Megatron-LM."""
         plain = self.mixing == ("attention",) and self.plain_core and self.qk_norm != "layer"
-        dense = self.ffn is not None and self.experts is None and self.norms is None and not self.parallel
+        dense = (
+            self.ffn is not None and self.experts is None and self.norms is None and not (self.parallel or self.streams)
+        )
         return self.written in ("pytorch", "compiled") and plain and dense
 
     @property

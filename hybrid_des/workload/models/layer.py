@@ -7,6 +7,7 @@ divides. A rank has m = sequence · micro-batch / context tokens; t is tensor, e
     Gemm, "rows"          (rows·m × k/t) · (k/t × n); its output of 2·rows·m·n bytes is summed over the tensor ranks
     Gemm, "sequence"      (rows·m × k) · (k × n); rows/t with sequence parallelism
     Gemm, "none"          (rows·m × k) · (k × n) on every tensor rank
+    Gemm, "groups"        count/t products (rows·m × k) · (k × n)
     Gemm of experts       count/e products of e times as many rows; x takes the place of t
     Elementwise           bytes·m; "tensor": /t, "sequence": /t with sequence parallelism
 
@@ -21,14 +22,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from hybrid_des.errors import Refusal
 from hybrid_des.workload.models.routing import Routing
 
 Split = Literal["none", "sequence", "tensor"]
-GemmSplit = Literal["none", "sequence", "columns", "rows"]
+GemmSplit = Literal["none", "sequence", "columns", "rows", "groups"]
 Place = Literal["first", "block", "last"]
+CoreForm = Literal["equal", "unequal", "selected"]
 
 ELEMENT = 2  # bytes
 JOINING = "joining"  # the product with which a module of multi-token prediction begins
@@ -101,6 +103,11 @@ class Attention:
         return self.window is not None or self.chunk is not None
 
     @property
+    def form(self) -> CoreForm:
+        """What its kernel is: of keys as long as values, of longer ones (latent attention), or of selected keys."""
+        return "equal" if self.key_size == self.value_size else "unequal"
+
+    @property
     def keys(self) -> int:
         """The most keys that a query attends to."""
         return min(self.sequence, self.window or self.sequence, self.chunk or self.sequence)
@@ -122,6 +129,93 @@ class Attention:
         return (0, 0) if self.flash else (9 * self.heads * self.sequence, 11 * self.heads * self.sequence)
 
 
+def mean_keys(most: int, keys: Fraction) -> Fraction:
+    """Keys that a query attends to in the mean: those before it, of so many, but at most `most`."""
+    met = min(Fraction(most), keys)
+    return met - met**2 / (2 * keys)
+
+
+@dataclass(frozen=True)
+class SelectiveAttention(Attention):
+    """Causal flash attention to keys that all heads share: of a window, compressed ones, or those that are selected.
+
+    Attributes:
+        top: the most keys, or compressed keys, that an indexer selects for a query; None: all.
+        ratio: tokens of a compressed key, to which queries attend besides; 0: there are none.
+        absorbed: sizes of key and value where keys are selected: queries and results are multiplied with what keys and
+            values of heads would be projected by; None: those of other attention.
+        gathered: elements per token that context ranks gather, the same for all tensor ranks.
+    """
+
+    top: int | None = None
+    ratio: int = 0
+    absorbed: tuple[int, int] | None = None
+    gathered: int = 0
+
+    @property
+    def selects(self) -> bool:
+        """Whether there are more keys than are selected; with fewer, no kernel for selected ones is needed."""
+        return self.top is not None and self.sequence > self.top * max(1, self.ratio)
+
+    @property
+    def local(self) -> bool:
+        """Whether queries attend to some of the keys only: true, as FLOP do not go with squares of lengths."""
+        return True
+
+    @property
+    def form(self) -> CoreForm:
+        """As other attention, unless keys are selected."""
+        return "selected" if self.selects else super().form
+
+    @property
+    def keys(self) -> int:
+        """The most keys that a query attends to."""
+        if not self.ratio:
+            return min(self.sequence, self.window or self.top or self.sequence)
+        compressed = self.sequence // self.ratio
+        return min(self.sequence, self.window or 0) + min(compressed, self.top or compressed)
+
+    @cached_property
+    def flop(self) -> Fraction:
+        """Forward FLOP per token that are executed."""
+        s = Fraction(self.sequence)
+        if self.ratio:
+            keys = mean_keys(self.window or 0, s) + mean_keys(self.top or self.sequence, s / self.ratio)
+        else:
+            keys = mean_keys(self.window or self.top or self.sequence, s)
+        plain = self.key_size, self.value_size
+        return 2 * keys * self.heads * sum(self.absorbed or plain if self.selects else plain)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of all keys before a query, by which an indexer selects some; every tensor rank computes all of them.
+
+    Attributes:
+        heads, size: of the indexer's queries; a key is shared by its heads.
+        sequence: number of tokens.
+        ratio: tokens per key.
+    """
+
+    name: str
+    heads: int
+    size: int
+    sequence: int
+    ratio: int = 1
+    local: ClassVar[bool] = True  # FLOP are those of the documents, one by one
+    form: ClassVar[CoreForm] = "selected"
+
+    @property
+    def keys(self) -> int:
+        """The most keys of a query."""
+        return self.sequence // self.ratio
+
+    @cached_property
+    def flop(self) -> Fraction:
+        """Forward FLOP per token; queries and keys have a gradient of as many each."""
+        return Fraction(self.sequence * self.heads * self.size, self.ratio)
+
+
 @dataclass(frozen=True)
 class Elementwise:
     """Operations bound by memory bandwidth: bytes read and written per token, forward and backward.
@@ -131,6 +225,7 @@ class Elementwise:
         of_each: whether it is done expert by expert, unless one kernel does all experts, which then does it too.
         eager, compiled: bytes, forward and backward, where every operator is a kernel of its own, and where a compiler
             joins them; None: as many.
+        rate: the key of `efficiency` with the share of the bandwidth that its kernel reaches; "": that of others.
     """
 
     name: str
@@ -142,6 +237,7 @@ class Elementwise:
     of_each: bool = False
     eager: tuple[int, int] | None = None
     compiled: tuple[int, int] | None = None
+    rate: str = ""
 
     @property
     def flop(self) -> Fraction:
@@ -198,7 +294,7 @@ class Scan:
         return ELEMENT * (self.there + copies * self.shared) // tensor, ELEMENT * self.back // tensor
 
 
-Operation = Gemm | Attention | Elementwise | Kernel | Scan
+Operation = Gemm | Attention | Scores | Elementwise | Kernel | Scan
 
 
 @dataclass(frozen=True)
@@ -247,6 +343,7 @@ class Kept:
         scores: the score matrices of plain attention, divided by t; not kept if the attention core is recomputed.
         received: tokens received by experts, divided by t/x.
         expert: other activations of experts, divided by t.
+        copied: kept by every tensor rank.
     """
 
     sequence: int = 0
@@ -254,6 +351,7 @@ class Kept:
     scores: int = 0
     received: int = 0
     expert: int = 0
+    copied: int = 0
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -299,7 +397,7 @@ class Module(NamedTuple):
     eager: Kept = Kept()
 
 
-MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe_act", "shared_experts")
+MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe_act", "shared_experts", "mhc")
 OPS = "ops"  # every second product and what is between products, as torchtitan's selective_ac_option
 
 
@@ -310,6 +408,8 @@ class Part:
     Attributes:
         sizes: of the tensors that its parameters consist of, in the order in which they are registered; none: one.
         modules: what its backward may compute again.
+        gathered: bytes per token that the forward of tensor ranks gathers beside the inputs of halves, with sequence
+            parallelism: for what each of them computes of all tokens.
     """
 
     operations: tuple[Operation, ...] = ()
@@ -318,6 +418,7 @@ class Part:
     transient: int = 0
     sizes: tuple[Parameters, ...] = ()
     modules: tuple[Module, ...] = ()
+    gathered: int = 0
 
     @property
     def tensors(self) -> tuple[Parameters, ...]:
@@ -332,6 +433,7 @@ class Part:
             max(self.transient, other.transient),
             self.tensors + other.tensors,
             self.modules + other.modules,
+            self.gathered + other.gathered,
         )
 
 
@@ -360,6 +462,7 @@ class Layer(Part):
         shares: number of an earlier block whose keys and values it uses, from 0; None: it has its own.
         frozen: parameters without a gradient, beside `parameters`.
         passed: whether nothing before it, and nothing in it, is trained, so that it has no backward.
+        streams: residual streams of `output` bytes each that are passed on.
     """
 
     name: str
@@ -374,6 +477,7 @@ class Layer(Part):
     shares: int | None = None
     frozen: Parameters = Parameters()
     passed: bool = False
+    streams: int = 1
 
     @cached_property
     def _hash(self) -> int:
@@ -498,7 +602,7 @@ class Model:
         """FLOP of the forward of some operations on documents; `documents`: length → their number."""
         tokens, whole = sum(length * count for length, count in documents.items()), Fraction(0)
         for operation, times in Counter(operations).items():  # blocks are equal
-            if isinstance(operation, Attention):
+            if isinstance(operation, Attention | Scores):
                 each = ((replace(operation, sequence=keys), keys * count) for keys, count in documents.items())
                 whole += times * sum(core.flop * some for core, some in each)
             else:
@@ -513,9 +617,12 @@ class Model:
         """
         operations = [operation for layer in set(self.unnamed) for operation in layer.operations]
         experts = {one.count for one in operations if isinstance(one, Gemm) and one.expert}
-        heads = {size for one in operations if isinstance(one, Attention) for size in (one.heads, one.kv_heads)}
+        cores = [one for one in operations if isinstance(one, Attention)]
+        heads = {one.heads for one in cores}
+        heads |= {one.kv_heads for one in cores if not isinstance(one, SelectiveAttention)}
         heads |= {one.heads for one in operations if isinstance(one, Scan)}
         groups = {one.groups for one in operations if isinstance(one, Scan)}
+        groups |= {one.count for one in operations if isinstance(one, Gemm) and one.split == "groups"}
         if tensor > 1 and not any(layer.held.tensor for layer in self.layers):
             raise Refusal("this model has nothing that tensor parallelism divides")
         if expert > 1 and not experts:

@@ -26,6 +26,42 @@ class Latent(Section):
     """Size of a head's value."""
 
 
+class Indexer(Section):
+    """Scores by which a query selects keys."""
+
+    heads: Count
+    """Heads of its queries, which share a key."""
+    size: Count
+    """Size of its queries and keys."""
+    top: Count
+    """The most keys that a query selects."""
+    reused: Flag = False
+    """Whether the keys are those that an earlier layer selected, as in GLM-5.2: no indexer of its own."""
+
+
+class Compressed(Section):
+    """Attention to keys of a window and to compressed ones, which are values too, as in DeepSeek-V4."""
+
+    size: Count
+    """Size of a head's query, and of the key that all heads share."""
+    rope: Count
+    """The part of it that has a rotary position."""
+    query: Count
+    """Length of the vector that queries are projected from."""
+    out_groups: Count
+    """Groups of heads whose results are projected on their own."""
+    out_rank: Count
+    """Length of the vector that a group's results are projected to."""
+    window: Count
+    """Tokens before a token whose keys are not compressed."""
+    ratio: Count | None = None
+    """Tokens of a compressed key. Default: there are none."""
+    overlap: Flag = False
+    """Whether a compressed key is made from the tokens of the one before it too."""
+    indexer: Indexer | None = None
+    """Selects compressed keys. Default: queries attend to all."""
+
+
 class Mamba(Section):
     """Mamba-2: state spaces of heads, whose groups share inputs and outputs of states."""
 

@@ -19,11 +19,15 @@ from hybrid_des.scenario.export import to_mapping
 from hybrid_des.workload.models.catalogue import expanded, model, names
 from hybrid_des.workload.models.kinds.pattern import expanded as names_in
 from hybrid_des.workload.models.kinds.registration import ModelRefusal
-from hybrid_des.workload.models.layer import Attention, Gemm, Scan
+from hybrid_des.workload.models.layer import Attention, Gemm, Scan, Scores, SelectiveAttention
 
 DESCRIBED = yaml.safe_load((GOLDEN / "described_models.yaml").read_text(encoding="utf-8"))
 BASE = {"layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 96, "sequence": 64}
 EXPERTS = {"count": 8, "active": 2, "ffn": 32}
+LATENT = {"query": 24, "key_value": 16, "nope": 8, "rope": 8, "value": 8}
+INDEXER = {"heads": 4, "size": 8, "top": 16}
+COMPRESSED = {"size": 32, "rope": 8, "query": 16, "out_groups": 4, "out_rank": 8, "window": 8}
+SELECTED = {"ratio": 4, "overlap": True, "indexer": {"heads": 2, "size": 8, "top": 4}}
 MAMBA = {"heads": 8, "head_size": 16, "groups": 4, "state": 32, "chunk": 64}
 
 
@@ -44,7 +48,7 @@ def test_descriptions_have_the_published_parameters(name):
     own = model(entry["model"])
     predictions = [layer.parameters for layer in own.layers if layer.predicts]
     without = sum(one.total for one in predictions) if entry.get("predictions") == "excluded" else 0
-    billions = (own.parameters - without) / 1e9 + entry.get("encoders", 0)
+    billions = (own.parameters - without) / 1e9 + entry.get("encoders", 0) + entry.get("besides", 0)
     assert billions == pytest.approx(entry["published"], rel=0.005, abs=entry.get("rounding", 0))
     if "active" in entry:
         active = own.active - sum(one.active for one in predictions)
@@ -71,6 +75,7 @@ PRINTED = {
     "gpt-oss-120b": (535.230, 16398.332, 4096),
     "qwen3-235b": (1300.440, 8784.492, 4096),
     "nemotron-3-super": (873.330, 10307.741, 8192),
+    "deepseek-v4-flash": (759.280, 8358.842, 4096),
 }
 
 
@@ -168,7 +173,7 @@ VARIANTS = {
     "plain": {}, "gated": {"gate": "element"}, "heads gated": {"gate": "head"}, "sinks": {"sinks": True},
     "narrow": {"value_size": 8}, "one": {"keys_values": "one"}, "layer norms": {"qk_norm": "layer"},
     "window": {"window": 16}, "pieces": {"attention_chunk": 16}, "norms": {"norms": 4}, "parallel": {"parallel": True},
-    "latent": {"latent": {"query": 24, "key_value": 16, "nope": 8, "rope": 8, "value": 8}},
+    "latent": {"latent": LATENT},
     "mixing only": {"ffn": "none"}, "MLP only": {"mixer": "none"}, "relu2": {"mlp": "relu2"}, "geglu": {"mlp": "geglu"},
     "experts": {"experts": EXPERTS}, "shared": {"experts": {**EXPERTS, "shared_ffn": 48, "shared_gate": True}},
     "latent experts": {"experts": {**EXPERTS, "latent": 16}}, "beside": {"experts": EXPERTS, "beside": True},
@@ -179,29 +184,45 @@ VARIANTS = {
     "kda, full gate": {"mixer": "kda", "kda": {"heads": 8, "size": 16, "full_gate": True}},
     "lightning": {"mixer": "lightning", "lightning": {"heads": 8, "size": 16}},
     "conv": {"mixer": "conv", "conv": {"width": 3}},
+    "indexer": {"latent": LATENT, "indexer": INDEXER},
+    "short of keys": {"latent": LATENT, "indexer": {**INDEXER, "top": 128}},
+    "reused": {"latent": LATENT, "indexer": {**INDEXER, "reused": True}},
+    "window and one key": {"mixer": "compressed", "compressed": COMPRESSED},
+    "compressed": {"mixer": "compressed", "compressed": {**COMPRESSED, "ratio": 8}},
+    "selected": {"mixer": "compressed", "compressed": {**COMPRESSED, **SELECTED}}, "streams": {},
     "side by side": {"mixer": ["attention", "mamba2"], "mamba": MAMBA},
 }  # fmt: skip
-MODEL_WIDE = {"vectors": {"layer_vectors": 16}}
+MODEL_WIDE = {"vectors": {"layer_vectors": 16}, "streams": {"streams": 4}}
+
+
+def copied(operation):
+    """Whether every tensor rank does all of an operation."""
+    return isinstance(operation, Scores) or (isinstance(operation, Gemm) and operation.split == "none")
 
 
 @given(st.sampled_from(sorted(VARIANTS)), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.sampled_from([1, 2]))
 def test_ranks_do_the_work_of_a_layer_together(name, tensor, context, expert):
-    """FLOP, parameters and kept bytes of all ranks are those of a rank that holds the whole layer."""
+    """FLOP, parameters and kept bytes of all ranks are those of a rank that holds the whole layer, and of copies."""
     kinds = {"x": VARIANTS[name], "y": {"ffn": 128, "mixer": "attention"}}
     values = {**BASE, **MODEL_WIDE.get(name, {}), "kinds": kinds, "pattern": "x y"}
     whole = model(values).layers[1]
     expert = expert if whole.routing else 1
     sizes = {"tensor": tensor, "context": context, "expert": expert, "data": expert, "sequence": tensor > 1}
-    sizes["context_method"] = "all-to-all"
+    selective = any(isinstance(one, SelectiveAttention) for one in whole.operations)
+    sizes["context_method"] = "all-gather" if selective else "all-to-all"
     rates = {"lightning": 0.01}
     found = load(scenario(values, cluster={"gpu": "h100", "nodes": 4}, parallel=sizes, efficiency=rates))
     alone, divided = counted(load(scenario(values, efficiency=rates)), 1), counted(found, 1)
     for way in ("forward", "input", "weight"):
-        assert tensor * context * getattr(divided.times, way) == pytest.approx(getattr(alone.times, way))
+        once = sum(getattr(took, way) for one, took in alone.operations if copied(one))
+        assert tensor * context * getattr(divided.times, way) == pytest.approx(
+            getattr(alone.times, way) + (tensor - 1) * once
+        )
     experts, dense = divided.parameters
     own = whole.parameters
     assert (tensor * expert * experts, tensor * dense) == (own.expert, own.tensor + tensor * own.replicated)
-    twice = (tensor - 1) * whole.kept.received * 64  # all tensor ranks get the tokens of the experts they share
+    # all tensor ranks get the tokens of the experts they share, and select keys themselves
+    twice = (tensor - 1) * (whole.kept.received + whole.kept.copied) * 64
     assert divided.kept * tensor * context == pytest.approx(alone.kept + twice, rel=1e-6)
 
 

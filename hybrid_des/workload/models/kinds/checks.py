@@ -43,6 +43,7 @@ def _check_block(block: Block) -> None:
             raise ModelRefusal("kv_heads", message)
     if block.window is not None and block.attention_chunk is not None:
         raise ModelRefusal("attention_chunk", "replaces `window`; give only one of the two")
+    _check_selection(block)
     if block.attention == "plain" and (block.window or block.attention_chunk or block.sinks):
         raise ModelRefusal("attention", "plain: has no windows, chunks or sinks; expected flash")
     if block.beside and (block.experts is None or block.ffn is None):
@@ -59,10 +60,43 @@ def _check_block(block: Block) -> None:
         raise ModelRefusal("mamba.groups", message)
 
 
+def _check_selection(block: Block) -> None:
+    """Check indexers, and attention to compressed keys."""
+    sizes = block.compressed
+    if block.indexer is not None and "latent" in block.mixing and not (block.latent and block.latent.query):
+        raise ModelRefusal("indexer", "needs `latent.query`, the vector that its queries are projected from")
+    if sizes is not None:
+        if block.heads % sizes.out_groups:
+            message = f"{block.heads} heads cannot be divided into {sizes.out_groups} groups"
+            raise ModelRefusal("compressed.out_groups", message)
+        if sizes.rope > sizes.size:
+            raise ModelRefusal("compressed.rope", f"{sizes.rope} of a key of only {sizes.size}")
+        if sizes.ratio is None and (sizes.overlap or sizes.indexer):
+            what = "overlap" if sizes.overlap else "indexer"
+            raise ModelRefusal(f"compressed.{what}", "needs `ratio`: without it no key is compressed")
+        if sizes.indexer is not None and sizes.indexer.reused:
+            raise ModelRefusal("compressed.indexer.reused", "is of latent attention only")
+    if block.indexer is not None and "latent" in block.mixing:
+        what = "selected keys"
+    elif "compressed" in block.mixing:
+        what = "compressed keys"
+    else:
+        return
+    if block.attention == "plain":
+        raise ModelRefusal("attention", f"plain: has no {what}; expected flash")
+    if not block.causal:
+        raise ModelRefusal("causal", f"false: with {what}, a token attends to those before it; expected true")
+    for key in ("window", "attention_chunk"):
+        if getattr(block, key) is not None:
+            raise ModelRefusal(key, f"has no meaning with {what}")
+
+
 def _check_sizes(options: Block, blocks: Sequence[Block]) -> None:
     """Check that mixers have their sizes, and that sizes have a mixer in some block."""
     used = sorted({name for block in blocks for name in block.mixing})
     sizes = {name: mixers.find(name).facts["sizes"] for name in mixers.names()}
+    if "latent" not in used and any(one.indexer is not None for one in (options, *blocks)):
+        raise ModelRefusal("indexer", "no layer has mixer latent, whose keys it selects")
     for block in blocks:
         for name in block.mixing:
             if sizes[name] is not None and getattr(block, sizes[name]) is None:
@@ -72,7 +106,7 @@ def _check_sizes(options: Block, blocks: Sequence[Block]) -> None:
         if not {*users} & {*used} and any(getattr(one, key) is not None for one in (options, *blocks)):
             raise ModelRefusal(key, f"no layer has mixer {' or '.join(users)}, whose sizes these are")
     if "attention" not in used:
-        for key in OF_ATTENTION:
+        for key in (*OF_ATTENTION, *(() if "latent" in used else ("gate",))):
             if getattr(options, key):
                 how = "latent attention" if "latent" in used else f"mixer {', '.join(used) or 'none'}"
                 raise ModelRefusal(key, f"has no meaning with {how}")

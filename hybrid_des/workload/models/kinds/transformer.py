@@ -34,6 +34,7 @@ from hybrid_des.workload.models.kinds.feed_forward import second_half, up_width
 from hybrid_des.workload.models.kinds.pattern import Pattern, changes_to, names_in, order_of, without_none
 from hybrid_des.workload.models.kinds.pytorch_llama import checkpointed, checkpointed_experts, eager_norms
 from hybrid_des.workload.models.kinds.registration import ModelRefusal, kind
+from hybrid_des.workload.models.kinds.streams import contracted, mixed_streams
 from hybrid_des.workload.models.layer import (
     ELEMENT,
     JOINING,
@@ -87,7 +88,7 @@ _COUNT = {"type": "integer", "minimum": 0, "maximum": DEEPEST}
 _PREDICTIONS = {"anyOf": [_COUNT, {"type": "object", "properties": {key: {} for key in Predictions.model_fields}}]}
 
 
-class BlockChanges(changes_to(Block, ("hidden", "sequence", "mixers", "layer_vectors", "written"))):  # type: ignore[misc]
+class BlockChanges(changes_to(Block, ("hidden", "sequence", "mixers", "streams", "layer_vectors", "written"))):  # type: ignore[misc]
     """Changes of a model's keys for a kind of blocks; none removes one."""
 
 
@@ -206,7 +207,7 @@ def _embedding(options: Transformer) -> Layer:
         parts.append(vectors_of + weights(Parameters(tensor=options.vocab * p)))
         parts.append(linear("vectors projected", h, p, "sequence"))
         parts.append(weights(Parameters(replicated=options.layer_vectors or 0)))
-    return layer_of("embedding", parts, ELEMENT * h, "first", batch_first=options.pytorch)
+    return layer_of("embedding", parts, ELEMENT * h, "first", batch_first=options.pytorch, streams=options.streams or 1)
 
 
 def _logits(options: Transformer) -> Layer:
@@ -215,6 +216,8 @@ def _logits(options: Transformer) -> Layer:
     own = Parameters(tied=vocab * h) if options.tied else Parameters(tensor=vocab * h)
     logits = _loss(vocab, h) + Part(parameters=own)
     parts = [logits] if options.post_norm else [norm("norm", h, options.norm_parameters), logits]
+    if options.streams:
+        parts.insert(0, contracted(h, options.streams))
     if options.pooler:
         parts.append(linear("pooler", h, h, "none", bias=options.bias, rows=Fraction(1, options.sequence)))
     return layer_of("logits", parts, 0, "last", batch_first=options.pytorch)
@@ -242,12 +245,14 @@ def _block(options: Block) -> Layer:
         parts.append(Part(kept=Kept(sequence=-ELEMENT * h)))  # both halves keep the same input
     if ops := _checkpointed(options):
         parts.append(ops)
-    halves = residuals_of(options)
+    how: dict[str, Any] = {"halves": residuals_of(options), "streams": options.streams or 1}
+    if options.streams:
+        parts = mixed_streams(h, options.streams, residuals_of(options), parts)
     if experts is None:
-        return layer_of("", parts, ELEMENT * h, batch_first=options.pytorch, halves=halves)
+        return layer_of("", parts, ELEMENT * h, batch_first=options.pytorch, **how)
     sent = ELEMENT * experts.active * (experts.latent or h)
-    how: dict[str, Any] = {"dispatched": sent, "balance": experts.balance, "routing": experts.routing}
-    return layer_of("", parts, ELEMENT * h, halves=halves, **how)
+    how |= {"dispatched": sent, "balance": experts.balance, "routing": experts.routing}
+    return layer_of("", parts, ELEMENT * h, **how)
 
 
 def _mixed(name: str, options: Block) -> Part:
@@ -275,12 +280,12 @@ def residuals_of(options: Block) -> int:
 
 def _norms(options: Block, count: int) -> Part:
     """Norms, residuals and dropout of a block, without weights; kept are inputs of norms, and masks of dropout."""
-    h, adds = options.hidden, residuals_of(options)
+    h, adds = options.hidden, 0 if options.streams else residuals_of(options)  # a kernel of streams adds
     moved = (4 * count + 7 * adds) * h, (6 * count + 9 * adds) * h
     eager = eager_norms(h, count, adds, layer=options.norm == "layer")
     passes = Elementwise("norms and residuals", *moved, "sequence", kernels=count + adds, eager=eager)
     inputs = Kept(sequence=count * ELEMENT * h)
-    masks = Kept(sequence=adds * h if options.mlp == "gelu" else 0)
+    masks = Kept(sequence=residuals_of(options) * h if options.mlp == "gelu" else 0)
     again = Module("layernorm", (), inputs, bytes=2 * count * ELEMENT * h)
     return Part((passes,), kept=inputs + masks, modules=(again,))
 
@@ -314,7 +319,7 @@ def _prediction(options: Transformer, inner: Sequence[Block]) -> list[Layer]:
         inside = _block(block.model_copy(update={"window": None}))
         own = Part(*(getattr(inside, field.name) for field in fields(Part)))
         parts = [*(joined if number == 0 else []), own, *(ends if number == len(inner) - 1 else [])]
-        sent = {key: getattr(inside, key) for key in ("dispatched", "balance", "routing", "halves")}
+        sent = {key: getattr(inside, key) for key in ("dispatched", "balance", "routing", "halves", "streams")}
         layers.append(layer_of("prediction", parts, ELEMENT * h, "last", predicts=True, **sent))
     return layers
 

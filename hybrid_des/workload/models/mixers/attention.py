@@ -80,6 +80,11 @@ def core(block: Block, kv_heads: int, key: int, value: int) -> Part:
     sent, chunk = a if block.pytorch else kv_heads, block.attention_chunk
     scored = Attention("attention", a, sent, key, value, s, block.causal, flash, block.window, chunk)
     scores = 0 if flash else 5 * a * s  # softmax, dropout mask, dropout
-    layout = Elementwise("head layout", 4 * a * value, 4 * a * value, "tensor")
+    return scored_by(scored, a * value, scores)
+
+
+def scored_by(scored: Attention, width: int, scores: int = 0) -> Part:
+    """A core whose heads have results of `width` elements together, and that keeps so many bytes of scores."""
+    layout = Elementwise("head layout", 4 * width, 4 * width, "tensor")
     again = Module("core_attn", ("attention",), Kept(scores=scores))
-    return Part((scored, layout), kept=Kept(tensor=ELEMENT * a * value, scores=scores), modules=(again,))
+    return Part((scored, layout), kept=Kept(tensor=ELEMENT * width, scores=scores), modules=(again,))

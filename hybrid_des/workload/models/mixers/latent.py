@@ -2,6 +2,8 @@
 
 h ─► q ─► norm ─► queries         with `query` 0: h ─► queries
 h ─► kv, rope ─► norm ─► keys and values ─► core ─► output
+
+With an `indexer` (DeepSeek-V3.2), queries attend to the keys that it selects; see `selection`.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from hybrid_des.workload.models.block import Block
 from hybrid_des.workload.models.layer import ELEMENT, Kept, Module, Part, linear, norm
 from hybrid_des.workload.models.mixers.attention import core, gating
 from hybrid_des.workload.models.mixers.registration import mixer
+from hybrid_des.workload.models.mixers.selection import flash_core, indexer_of
 
 
 @mixer("latent", summary="multi-head latent attention", sizes="latent")
@@ -40,4 +43,12 @@ def latent(block: Block) -> Part:
             + Part(kept=Kept(tensor=ELEMENT * gate))
             + gating(width, gate)
         )
-    return part + core(block, a, key, sizes.value) + linear("attention output", width, h, "rows", keeps=False)
+    if block.indexer is None:
+        scored = core(block, a, key, sizes.value)
+    else:
+        # all heads share kv + rope elements of a key; both forms are chosen by the length of a sample
+        own, shared = 0 if block.indexer.reused else block.indexer.size, kv + sizes.rope
+        scored = indexer_of(block, block.indexer, q) + flash_core(
+            block, a, (key, sizes.value), top=block.indexer.top, absorbed=(shared, kv), gathered=shared + own
+        )
+    return part + scored + linear("attention output", width, h, "rows", keeps=False)
