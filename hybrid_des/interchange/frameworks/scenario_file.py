@@ -79,6 +79,7 @@ def values_of(scenario: Scenario) -> dict[str, Any]:
     }
     values |= {path: attrgetter(path)(scenario) for path in _AS_STATED}
     values |= {f"experts.{name}": value for name, value in scenario.experts}
+    values |= {f"shards.{name}": value for name, value in scenario.shards} | {"optimizer": scenario.optimizer}
     if scenario.model is not None and isinstance(scenario.model.options, Transformer):
         for name, value in scenario.model.options:
             values[f"model.{name}"] = dict(value) if isinstance(value, Section) else value
