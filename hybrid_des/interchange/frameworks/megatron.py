@@ -32,6 +32,7 @@ from hybrid_des.interchange.frameworks.megatron_deepspeed import with_config
 from hybrid_des.interchange.frameworks.megatron_documents import document_values, unsaid_of_documents
 from hybrid_des.interchange.frameworks.megatron_environment import machine_of, of_environment
 from hybrid_des.interchange.frameworks.megatron_flags import SWITCHES, is_idle, other_layers, split, without_equal
+from hybrid_des.interchange.frameworks.megatron_kinds import is_hybrid, unsaid_of_kinds
 from hybrid_des.interchange.frameworks.megatron_layout import DATA_FIRST, DATA_LAST, LAYOUT, order_of, uncounted
 from hybrid_des.interchange.frameworks.megatron_machine import machine, set_aside_if_no_multiple
 from hybrid_des.interchange.frameworks.megatron_model import MODEL
@@ -214,7 +215,7 @@ def megatron(scenario: Source) -> Launch:
     divides = scenario.parallel.tensor > 1 or scenario.parallel.context > 1
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "8" if fsdp else "1"} if fsdp or divides else {}
     ranks, per_node = scenario.parallel.ranks, scenario.cluster.gpus_per_node
-    program = f"{torchrun(ranks, per_node)} pretrain_gpt.py"
+    program = f"{torchrun(ranks, per_node)} {'pretrain_mamba.py' if is_hybrid(values) else 'pretrain_gpt.py'}"
     flags = [flag for rule in rules for flag in rule.write(values)]
     line = Line(flags_in(" ".join(flags), "flags"), ranks)
     return Launch(environment, program, (*flags, *_RUN), tuple(_unsaid(scenario, values)), tuple(refusals(line)))
@@ -250,9 +251,6 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
         "offload.activations: by numbers of layers, --cpu-offloading-num-layers": scenario.offload.activations,
         "experts.dispatch: fp8": values.get("model.experts") and scenario.experts.dispatch == "fp8",
         "experts.placement": scenario.experts.moved,
-        f"model.window_every: {values.get('model.window_every')}: in all layers, or in every second one": (
-            values.get("model.window") and values["model.window_every"] > 2
-        ),
         f"gradients.codec: {scenario.gradients.codec}": not [*_write_codec(values)],
     }
     yield from (line for line, holds in lines.items() if holds)
@@ -260,6 +258,7 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
     yield from unsaid_of_optimizer(values)
     yield from unsaid_of_documents(scenario, values)
     yield from unsaid_of_variants(values)
+    yield from unsaid_of_kinds(values)
 
 
 def read_megatron(
@@ -450,7 +449,7 @@ def _program(read: Read) -> Iterator[str]:
     first = next((word for word in read.apart if not re.match(r"-|\w+=", word)), "").rpartition("/")[2]
     if not program and first and not first.startswith("$") and first not in _LAUNCHERS:
         program = " ".join(read.apart)
-    if program and "pretrain_gpt" not in program:
+    if program and not re.search("pretrain_(gpt|mamba|hybrid)", program):
         yield f"{one_line(program, LONGEST_SHOWN)}: read as if it were pretrain_gpt.py"
 
 

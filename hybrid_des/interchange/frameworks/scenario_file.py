@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.collectives import codecs
 from hybrid_des.interchange.frameworks.launch_line import Values
-from hybrid_des.interchange.frameworks.variants import prediction_values
+from hybrid_des.interchange.frameworks.variants import MODULES
 from hybrid_des.options import Section
 from hybrid_des.scenario.composition import nested, override, value_at
 from hybrid_des.scenario.defaults import megatron_bucket
@@ -23,8 +23,9 @@ from hybrid_des.scenario.overrides import overridden
 from hybrid_des.scenario.sizes import too_large
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.workload.models.catalogue import expanded, names
+from hybrid_des.workload.models.kinds.pattern import names_in, order_of
 from hybrid_des.workload.models.kinds.registration import DEFAULT
-from hybrid_des.workload.models.kinds.transformer import Transformer
+from hybrid_des.workload.models.kinds.transformer import Transformer, block_options
 
 UNKNOWN = "UNKNOWN"
 LONGEST = 100  # characters of a section in one line
@@ -83,7 +84,20 @@ def values_of(scenario: Scenario) -> dict[str, Any]:
     if scenario.model is not None and isinstance(scenario.model.options, Transformer):
         for name, value in scenario.model.options:
             values[f"model.{name}"] = dict(value) if isinstance(value, Section) else value
-        values |= prediction_values(scenario.model.options.predictions)
+        values |= block_values(scenario.model.options)
+    return values
+
+
+def block_values(options: Transformer) -> dict[str, Any]:
+    """The options of every block of a transformer, and its modules that predict further tokens, with theirs."""
+    blocks, modules = block_options(options), options.predictions
+    values: dict[str, Any] = {"model.blocks": blocks}
+    if not isinstance(modules, int):
+        values |= {"model.predictions": modules.count * modules.passes, MODULES: modules}
+        if modules.kinds:
+            kinds = names_in(modules.kinds, options.kinds or {})
+            order = order_of(options.pattern, options.kinds or {}, options.layers)
+            values["model.blocks_of_modules"] = [blocks[order.index(name)] for name in kinds]
     return values
 
 

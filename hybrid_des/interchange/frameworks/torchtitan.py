@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from hybrid_des.interchange.frameworks.launch_line import Launch, Values, torchrun
 from hybrid_des.interchange.frameworks.scenario_file import published_model, values_of
-from hybrid_des.interchange.frameworks.variants import unsaid_of_variants
+from hybrid_des.interchange.frameworks.variants import unsaid_of_layers, unsaid_of_variants
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.workload.models.kinds.transformer import Transformer
@@ -46,8 +46,9 @@ def torchtitan(scenario: Source) -> Launch:
     named = (f"--module {module}", f"--config {configuration}")
     flags = (*named, *_flags(scenario, values), "--training.steps 20", f"activation-checkpoint:{_policy(scenario)}")
     program = f"{torchrun(ranks, per_node)} -m torchtitan.train"
-    unsaid = (*_unsaid(scenario, values), *_unsaid_ways(scenario, values), *unsaid_of_variants(values))
-    return Launch({}, program, flags, unsaid, tuple(_refused(scenario)))
+    unsaid = [*_unsaid(scenario, values), *_unsaid_ways(scenario, values)]
+    unsaid += [*unsaid_of_layers(values), *unsaid_of_variants(values)]
+    return Launch({}, program, flags, tuple(unsaid), tuple(_refused(scenario)))
 
 
 def _published(scenario: Scenario) -> str:
