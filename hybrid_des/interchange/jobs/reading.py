@@ -152,7 +152,7 @@ def _scenario(stated: Stated, fixed: Mapping[str, Any], model: Imported | None, 
     """The values of a scenario, with the model that a config.json, a name or the files themselves give."""
     values = {**stated.values}
     stated.unread += place_adapters(values)
-    tuned = {path: values[path] for path in ("model.frozen", "model.adapters") if path in values}
+    tuned: dict[str, Any] = {path: values[path] for path in ("model.frozen", "model.adapters") if path in values}
     if "nproc_per_node" in stated.given and not {"cluster.nodes", "gpus"} & {*values, *fixed}:
         values["cluster.nodes"] = 1
         stated.assumed.append("cluster.nodes: 1: as torchrun starts without --nnodes")
