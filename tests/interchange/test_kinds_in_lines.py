@@ -1,10 +1,14 @@
 """Layers that differ, as flags of Megatron-LM: what is read, what is written, and what is refused by name."""
 
+from fractions import Fraction
+
 import pytest
+import yaml
 
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.frameworks import megatron
 from hybrid_des.interchange.frameworks.megatron import read_megatron
+from hybrid_des.interchange.frameworks.scenario_file import scenario_file
 from hybrid_des.scenario.composition import nested
 from hybrid_des.scenario.loading import load, scenario_from
 from hybrid_des.workload.models.kinds.transformer import block_options
@@ -172,3 +176,15 @@ def test_what_no_flag_says_is_listed(change, said):
         "parallel": {"data": 8}, "efficiency": {"kda": 0.1},
     })  # fmt: skip
     assert said in megatron(written).unsaid
+
+
+def test_a_share_that_a_line_cannot_say_is_stated_with_it():
+    overrides = ["cluster.gpu=a100-80gb", "efficiency.delta=0.1"]
+    found = read_megatron(GPT + NEXT, "line", overrides=overrides)
+    text, unknown = scenario_file("line", found, overrides)
+    assert (unknown, load_text(text).efficiency.delta) == ([], Fraction(1, 10))
+
+
+def load_text(text):
+    """The scenario of a file's text."""
+    return scenario_from(yaml.safe_load(text))

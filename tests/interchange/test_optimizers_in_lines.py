@@ -158,3 +158,10 @@ def test_what_no_flag_says_is_listed(optimizer, said):
         "parallel": {"data": 8}, "batch": 8, "optimizer": optimizer,
     })  # fmt: skip
     assert [line for line in megatron(written).unsaid if "optimizer" in line] == ([said] if said else [])
+
+
+def test_settings_of_muon_that_take_no_time_are_without_effect():
+    flags = "--muon-momentum 0.95 --muon-scale-mode spectral --muon-extra-scale-factor 0.2 --muon-use-nesterov"
+    found = read(f"--optimizer muon --muon-fp32-matmul-prec medium {flags}")
+    assert not [line for line in found.unread if "muon" in line]
+    assert len([line for line in found.idle if "muon" in line]) == 5

@@ -18,6 +18,7 @@ from hybrid_des.options import Section
 from hybrid_des.scenario.composition import nested, override, value_at
 from hybrid_des.scenario.defaults import megatron_bucket
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.export import readable
 from hybrid_des.scenario.loading import fewest, scenario_of
 from hybrid_des.scenario.overrides import overridden
 from hybrid_des.scenario.sizes import too_large
@@ -222,12 +223,12 @@ def _place(key: str) -> int:
 
 def _block(values: Mapping[str, Any]) -> str:
     """One key with its values; a section in a single line, if it is short."""
-    ((key, value),) = values.items()
+    ((key, value),) = ((key, readable(value)) for key, value in values.items())
     if isinstance(value, dict):
         line = yaml.safe_dump(value, sort_keys=False, default_flow_style=True, allow_unicode=True, width=10**6)
         if len(line) < LONGEST:
             return f"{key}: {line}"
-    return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump({key: value}, sort_keys=False, allow_unicode=True)
 
 
 def _unknown(values: Mapping[str, Any], at: str) -> Iterator[str]:
