@@ -178,7 +178,7 @@ def test_what_no_flag_says_is_listed(change, said):
     assert said in megatron(written).unsaid
 
 
-def test_a_share_that_a_line_cannot_say_is_stated_with_it():
+def test_a_decimal_of_an_override_is_written():
     overrides = ["cluster.gpu=a100-80gb", "efficiency.delta=0.1"]
     found = read_megatron(GPT + NEXT, "line", overrides=overrides)
     text, unknown = scenario_file("line", found, overrides)

@@ -139,7 +139,7 @@ def test_groups_that_shard_are_read(tmp_path, text, expected):
     assert not [line for line in (*found.assumed, *found.unread) if line.startswith("sharding")]
 
 
-def test_a_group_in_a_pipeline_that_holds_its_weights_is_said(tmp_path):
+def test_groups_in_a_pipeline_that_holds_weights_are_said(tmp_path):
     text = TITAN + "{pipeline_parallel_degree: 2, data_parallel_replicate_degree: 2, data_parallel_shard_degree: 8}}"
     found = read(tmp_path, text, model__base="llama3-8b", cluster__nodes=4)
     assert "sharding: zero-2: over all replicas, where ranks of the job shard in groups of 8" in found.assumed

@@ -51,7 +51,7 @@ def test_no_move_is_refused_for_its_shards_or_its_optimizer(values):
     assert {move.sort for move in moves} >= {"layout", "sharding", "recompute"}
 
 
-def test_groups_of_a_node_are_a_move_where_sharding_spans_nodes():
+def test_groups_within_nodes_are_tried_where_sharding_spans_nodes():
     whole = {**HSDP, "shards": {}}
     moves = [move.settings for move in moves_from(position(whole)) if move.sort == "shards"]
     assert moves == [{"shards.ranks": 4}]
@@ -109,7 +109,7 @@ def test_advice_runs_and_lists_valid_scenarios(values):
 
 
 @pytest.mark.parametrize("values", [HSDP, PIPELINED, MUON], ids=["groups", "pipeline", "muon"])
-def test_a_search_without_axes_lists_no_plan_that_its_shards_or_optimizer_refuse(values):
+def test_a_search_without_axes_has_no_refused_shards(values):
     settings = settings_of(document_of(values, ()))
     refused = [*filter(None, (_why_refused(settings.document, plan) for plan in plans_in(settings)))]
     assert [why for why in refused if "shards" in why or "muon" in why] == []
