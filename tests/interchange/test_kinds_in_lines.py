@@ -120,12 +120,15 @@ def test_predictions_have_stages_of_their_own():
     [
         ("--hybrid-layer-pattern MDE", "--hybrid-layer-pattern with D: other layers"),
         ("--experimental-attention-variant dsa", "--experimental-attention-variant dsa: other layers"),
+        ("--num-layers 4 --linear-attention-freq 4", "freq 4 without --experimental-attention-variant: other layers"),
+        ("--num-layers 4 --is-hybrid-model", "--is-hybrid-model without --hybrid-layer-pattern or"),
+        ("--num-layers 4 --linear-attention-type gated_delta_net", "--linear-attention-type gated_delta_net: other"),
         ("--num-layers 4 --dsa-indexer-topk 2048", "--dsa-indexer-topk 2048: other layers"),
         ("--num-layers 4 --csa-window-size 128", "--csa-window-size 128: other layers"),
         ("--num-layers 4 --mhc-num-residual-streams 4", "--mhc-num-residual-streams 4: other layers"),
     ],
 )
-def test_sparse_attention_is_refused_by_name(flags, said):
+def test_layers_that_are_not_known_are_refused_by_name(flags, said):
     with pytest.raises(UsageError, match=said):
         read_megatron(GPT + flags, "line")
 
@@ -188,3 +191,9 @@ def test_a_decimal_of_an_override_is_written():
 def load_text(text):
     """The scenario of a file's text."""
     return scenario_from(yaml.safe_load(text))
+
+
+def test_a_hybrid_program_needs_a_pattern():
+    with pytest.raises(UsageError, match=r"pretrain_mamba\.py without --hybrid-layer-pattern"):
+        read_megatron(GPT.replace("pretrain_gpt", "pretrain_mamba") + "--num-layers 4", "line")
+    assert read_megatron(f"{GPT} --num-layers 4 --mamba-num-heads 8", "line").values.get("model.mamba") is None

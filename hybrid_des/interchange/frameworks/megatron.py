@@ -32,7 +32,7 @@ from hybrid_des.interchange.frameworks.megatron_deepspeed import with_config
 from hybrid_des.interchange.frameworks.megatron_documents import document_values, unsaid_of_documents
 from hybrid_des.interchange.frameworks.megatron_environment import machine_of, of_environment
 from hybrid_des.interchange.frameworks.megatron_flags import SWITCHES, is_idle, other_layers, split, without_equal
-from hybrid_des.interchange.frameworks.megatron_kinds import is_hybrid, unsaid_of_kinds
+from hybrid_des.interchange.frameworks.megatron_kinds import PATTERNS, is_hybrid, unsaid_of_kinds
 from hybrid_des.interchange.frameworks.megatron_layout import DATA_FIRST, DATA_LAST, LAYOUT, order_of, uncounted
 from hybrid_des.interchange.frameworks.megatron_machine import machine, set_aside_if_no_multiple
 from hybrid_des.interchange.frameworks.megatron_model import MODEL
@@ -299,6 +299,10 @@ def read_launch(read: Read, name: str, *, is_file: bool = False, overrides: Sequ
     if others := [*other_layers(read.flags)]:
         more = f" and {len(others) - 4} more" if len(others) > 4 else ""
         raise UsageError(f"{name}: {', '.join(others[:4])}{more}: other layers than those known here")
+    if re.search("pretrain_(mamba|hybrid)", read.program) and not {*PATTERNS} & read.flags.keys():
+        raise UsageError(
+            f"{name}: {one_line(read.program)} without {' or '.join(PATTERNS)}: layers that no flag states"
+        )
     flags, configured = with_config(read, name, is_file=is_file)
     given = Given(with_stated(machine_of(read.variables) | flags, overrides), name, read.elsewhere)
     given.pass_over(DEEPSPEED_CONFIG)
