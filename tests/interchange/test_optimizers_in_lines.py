@@ -2,7 +2,7 @@
 
 import pytest
 
-from hybrid_des.interchange.frameworks import megatron
+from hybrid_des.interchange.frameworks import megatron, torchtitan
 from hybrid_des.interchange.frameworks.megatron import read_megatron
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN
 from hybrid_des.scenario.composition import nested
@@ -158,6 +158,23 @@ def test_what_no_flag_says_is_listed(optimizer, said):
         "parallel": {"data": 8}, "batch": 8, "optimizer": optimizer,
     })  # fmt: skip
     assert [line for line in megatron(written).unsaid if "optimizer" in line] == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"optimizer": {"kind": "muon"}}, "optimizer.kind: muon: a configuration has Adam"),
+        ({"optimizer": {"state": {"first": "bf16"}}}, "optimizer.state"),
+        ({"sharding": "zero-3", "shards": {"ranks": 4, "outside": "zero-1"}}, "shards.outside: zero-1"),
+    ],
+)
+def test_what_no_flag_of_torchtitan_says_is_listed(change, said):
+    plain = {
+        "model": {"base": "llama3-8b", "written": "pytorch"}, "cluster": {"gpu": "h100", "nodes": 1},
+        "parallel": {"data": 8}, "batch": 8,
+    }  # fmt: skip
+    assert any(line.startswith(said) for line in torchtitan(load({**plain, **change})).unsaid)
+    assert not any(line.startswith(said) for line in torchtitan(load(plain)).unsaid)
 
 
 def test_settings_of_muon_that_take_no_time_are_without_effect():

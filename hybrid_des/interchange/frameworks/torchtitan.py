@@ -133,9 +133,8 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
             shards.ranks is not None and shards.ranks % parallel.context > 0
         ),
         f"shards.outside: {shards.outside}: groups are replicas": shards.outside != "none",
-        f"optimizer.kind: {optimizer.kind}: its optimizers are Adam, AdamW and Muon": (
-            optimizer.kind not in ("adam", "muon")
-        ),
+        f"optimizer.kind: {optimizer.kind}: a configuration has Adam": optimizer.kind != "adam",
+        "optimizer.state": optimizer.state_bytes != optimizer.model_copy(update={"state": None}).state_bytes,
         f"precision: {scenario.precision}: a converter of the configuration": (
             scenario.model is not None and scenario.precision != "bf16"
         ),
