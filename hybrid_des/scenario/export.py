@@ -182,21 +182,21 @@ def _tidied(node: JsonSchemaValue) -> JsonSchemaValue:
 
 def yaml_text(values: Mapping[str, object]) -> str:
     """The text of a scenario file with these plain values."""
-    return yaml.safe_dump(_readable(values), sort_keys=False, allow_unicode=True, width=_WIDTH)
+    return yaml.safe_dump(readable(values), sort_keys=False, allow_unicode=True, width=_WIDTH)
 
 
 def flow_text(value: object) -> str:
     """A plain value in one line, as `--set` reads it."""
-    text = yaml.safe_dump(_readable(value), default_flow_style=True, sort_keys=False, allow_unicode=True, width=inf)
+    text = yaml.safe_dump(readable(value), default_flow_style=True, sort_keys=False, allow_unicode=True, width=inf)
     return text.removesuffix("...\n").strip()
 
 
-def _readable(value: object) -> object:
+def readable(value: object) -> object:
     """Plain values with numbers as YAML writes them."""
     if isinstance(value, Mapping):
-        return {key: _readable(item) for key, item in value.items()}
+        return {key: readable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_readable(item) for item in value]
+        return [readable(item) for item in value]
     if isinstance(value, Fraction):
         return int(value) if value.denominator == 1 else float(value)
     return value

@@ -1,6 +1,6 @@
 """Remedies for out of memory: peaks of changed scenarios, from their plans alone, without simulation.
 
-    recompute: selective, full ─► sharding: the next ones ─► half the micro-batch, twice as many of them
+    recompute: selective, full ─► sharding: the next ones ─► one group of all ranks ─► half the micro-batch
 
 A rank allocates and releases activations in the order of its program, so its peak does not depend on times. Every
 change is loaded as a scenario of its own, as it is when a user follows the advice; one that is refused is not
@@ -90,6 +90,8 @@ def _changes(scenario: Scenario) -> Iterator[dict[str, Any]]:
             fsdp = level in LAYERED and scenario.parallel.pipeline == 1
             whole = {"gradients.bucket": "none"} if fsdp and scenario.gradients.bucket is not None else {}
             yield {"sharding": level, **whole}
+    if scenario.shards.ranks is not None:
+        yield {"shards.ranks": scenario.parallel.data * scenario.parallel.context}
     size, count = scenario.schedule.microbatch_size, scenario.schedule.microbatches
     if size % 2 == 0 and scenario.schedule.file is None:
         yield {"schedule.microbatch_size": size // 2, "schedule.microbatches": 2 * count}

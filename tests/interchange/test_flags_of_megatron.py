@@ -195,7 +195,7 @@ def test_secrets_of_this_process_are_not_told():
 
 
 @pytest.mark.parametrize(("change", "said"), [
-    ("model={base: llama3.1-8b, window: 128, window_every: 4}", "model.window_every: 4"),
+    ("model={base: llama3.1-8b, norms: 4}", "model.norms"),
     ("optimizer.state=8", "optimizer.state: 8 B"),
 ])  # fmt: skip
 def test_what_no_flag_says_of_models_and_optimizers_is_told(scenarios, change, said):

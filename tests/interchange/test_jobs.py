@@ -57,7 +57,8 @@ def test_every_program_has_a_file_and_is_recognised_by_it():
 def test_a_table_names_its_source_and_what_scenarios_have(name):
     tool = Tool(name)
     quantities = {"gpus", "shards", "copies", "accumulation", "local_batch", "layers_per_stage", "less_first",
-                  "less_last", "per_gpu", "batch", "model_name", "note", "without"}  # fmt: skip
+                  "less_last", "per_gpu", "batch", "model_name", "note", "without", "group", "adapter_rank",
+                  "adapter_on", "adapter_mlp", "tuned_rank", "secondary"}  # fmt: skip
     entries = [*tool.table.keys.values(), {"values": tool.table.values}]
     mappings = [entry for entry in entries if isinstance(entry, dict)]
     several = [targets for entry in mappings for targets in entry.values() if isinstance(targets, dict)]

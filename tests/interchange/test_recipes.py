@@ -84,8 +84,9 @@ def test_the_task_of_nemo_chooses_the_recipe(tmp_path):
     found = read_job([launch]).values
     assert (found["cluster.nodes"], found["parallel.tensor"], found["parallel.data"]) == (2, 4, 4)
     launch.write_text("nemo llm finetune --factory tiny\n")
-    with pytest.raises(UsageError, match="LoRA: adapters"):
-        read_job([launch])
+    tuned = read_job([launch]).values
+    assert tuned["model.frozen"] == "all"
+    assert tuned["model.adapters"] == {"rank": 32, "on": ["queries", "keys", "values", "output", "up", "down"]}
 
 
 def test_a_launch_that_names_a_recipe_has_its_values(tmp_path):

@@ -169,7 +169,7 @@ def test_experts_have_the_default_width():
 
 
 @pytest.mark.parametrize("flag", [
-    "--hybrid-override-pattern M-M*", "--mamba-num-heads 8", "--linear-attention-freq 4", "--moe-num-experts 64",
+    "--hybrid-override-pattern M-D*", "--linear-attention-freq 4", "--moe-num-experts 64",
     "--n-shared-experts 2", "--multi-head-latent-attention",
 ])  # fmt: skip
 def test_flags_that_make_other_layers_are_refused(flag):

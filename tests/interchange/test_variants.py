@@ -14,12 +14,19 @@ def unsaid(write, **model):
     return [line for line in lines if line.startswith("model.")]
 
 
-def test_kinds_of_blocks_have_no_flags_yet():
+def test_variants_of_blocks_have_no_flags_yet():
     for write in (megatron, torchtitan):
         assert unsaid(write) == []
-        assert unsaid(write, **KINDS) == ["model.kinds"]
-        assert unsaid(write, mlp="relu2", gate="head", norms=4) == ["model.gate", "model.norms", "model.mlp: relu2"]
+        assert unsaid(write, mlp="geglu", norms=4) == ["model.norms", "model.mlp: geglu"]
+    assert unsaid(megatron, mlp="relu2", gate="element") == []
+    assert unsaid(megatron, gate="head") == ["model.gate: head"]
+    assert unsaid(torchtitan, **KINDS, mlp="relu2", gate="head") == ["model.kinds", "model.gate", "model.mlp: relu2"]
+
+
+def test_kinds_have_flags_of_megatron_where_it_has_such_layers():
+    assert unsaid(torchtitan, **KINDS) == ["model.kinds"]
+    assert unsaid(megatron, **KINDS) == ["model.kinds"]  # a layer with both halves beside one with an MLP alone
     predictions = {"kinds": "a b", "passes": 2}
-    assert "model.predictions: kinds and passes" in unsaid(megatron, **KINDS, predictions=predictions)
-    line = megatron(load(merged(of_model(), {"model": {**TINY, **KINDS, "predictions": predictions}})))
-    assert "--mtp-num-layers 2" in line.flags
+    assert "model.predictions: kinds and passes" in unsaid(torchtitan, **KINDS, predictions=predictions)
+    line = megatron(load(merged(of_model(), {"model": {**TINY, "predictions": {"passes": 2}}})))
+    assert {"--mtp-num-layers 2", "--mtp-use-repeated-layer"} <= {*line.flags}

@@ -50,10 +50,15 @@ def layers_of(config: Settings, family: str, model: Mapping[str, Any]) -> dict[s
     changes, sizes = reader(config, model)
     if len(changes) != model["layers"]:
         raise UsageError(f"{config.name}: {len(changes)} kinds of layers for {model['layers']} layers")
-    kinds = {_name_of(change): dict(change) for change in changes}
+    return {**sizes, **kinds_of(changes)}
+
+
+def kinds_of(changes: Sequence[Change]) -> dict[str, Any]:
+    """Kinds by name and their pattern, from what differs in each layer; equal layers change the model itself."""
+    kinds = {name_of(change): dict(change) for change in changes}
     if len(kinds) == 1:
-        return {**sizes, **changes[0]}
-    return {**sizes, "kinds": kinds, "pattern": _pattern_of([_name_of(change) for change in changes])}
+        return dict(changes[0])
+    return {"kinds": kinds, "pattern": _pattern_of([name_of(change) for change in changes])}
 
 
 def machine_of(model: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,7 +68,7 @@ def machine_of(model: Mapping[str, Any]) -> dict[str, Any]:
     return {"cluster.gpu": KNOWN} if any(model.get(key) for key in ("mamba", "delta", "kda")) else {}
 
 
-def _name_of(change: Change) -> str:
+def name_of(change: Change) -> str:
     """A name that says what a layer is."""
     mixers = change.get("mixer", "attention")
     mixer = "-".join(mixers) if isinstance(mixers, list) else mixers

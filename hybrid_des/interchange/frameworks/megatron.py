@@ -26,18 +26,26 @@ from hybrid_des.interchange.frameworks.launch_line import (
     flags_in,
     launch_in,
     torchrun,
-    word,
 )
 from hybrid_des.interchange.frameworks.megatron_deepspeed import FLAG as DEEPSPEED_CONFIG
 from hybrid_des.interchange.frameworks.megatron_deepspeed import with_config
 from hybrid_des.interchange.frameworks.megatron_documents import document_values, unsaid_of_documents
 from hybrid_des.interchange.frameworks.megatron_environment import machine_of, of_environment
 from hybrid_des.interchange.frameworks.megatron_flags import SWITCHES, is_idle, other_layers, split, without_equal
+from hybrid_des.interchange.frameworks.megatron_kinds import PATTERNS, is_hybrid, unsaid_of_kinds
 from hybrid_des.interchange.frameworks.megatron_layout import DATA_FIRST, DATA_LAST, LAYOUT, order_of, uncounted
 from hybrid_des.interchange.frameworks.megatron_machine import machine, set_aside_if_no_multiple
 from hybrid_des.interchange.frameworks.megatron_model import MODEL
+from hybrid_des.interchange.frameworks.megatron_optimizer import (
+    OFFLOADED,
+    OPTIMIZER,
+    PRECISION_AWARE,
+    assumed_layout,
+    unsaid_of_optimizer,
+)
 from hybrid_des.interchange.frameworks.megatron_precision import other_recipe, read_precision, write_precision
 from hybrid_des.interchange.frameworks.megatron_refusals import Line, refusals
+from hybrid_des.interchange.frameworks.megatron_sharding import SHARDING, groups_of, sharding_of, unsaid_of_sharding
 from hybrid_des.interchange.frameworks.megatron_unknown import mark_unknown, not_following, with_stated
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported, by_path, published_model, values_of
 from hybrid_des.interchange.frameworks.variants import unsaid_of_variants
@@ -45,7 +53,6 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.workload.models.layer import MODULES, OPS
 
-ADAM = 12  # bytes of state per parameter: a copy of the weights and two moments of 32 bits
 TENSOR_OVERLAP = 0.7  # share that --tp-comm-overlap is taken to hide, as in the shipped scenarios of published runs
 _LAUNCHERS = (
     "torchrun", "python", "python3", "deepspeed", "accelerate", "srun", "mpirun", "mpiexec", "exec", "env", "bash",
@@ -53,7 +60,6 @@ _LAUNCHERS = (
 )  # fmt: skip
 _RUN = ("--mock-data", "--tokenizer-type NullTokenizer", "--train-iters 20", "--lr 1e-4")  # what any line needs
 _KERNELS = "--attention-backend"
-_FUSION, _META = "--no-gradient-accumulation-fusion", "--ckpt-format"
 
 
 def _write_recompute(values: Values) -> Iterable[str]:
@@ -109,43 +115,6 @@ def _recomputed_layers(given: Given) -> int | None:
 
 
 _COUNTS = ("--recompute-num-layers", "--activations-checkpoint-num-layers", "--checkpoint-num-layers")
-_STRATEGIES = {"no_shard": "none", "optim": "zero-1", "optim_grads": "zero-2", "optim_grads_params": "zero-3"}
-_FSDP = f"--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads {_FUSION} --ckpt-format fsdp_dtensor"
-
-
-def _write_sharding(values: Values) -> Iterable[str]:
-    flags = {
-        "zero-1": ("--use-distributed-optimizer",),
-        "zero-2": (_FSDP, "--use-distributed-optimizer"),
-        "zero-3": (f"--use-torch-fsdp2 {_FUSION} --ckpt-format torch_dist",),
-    }
-    if _mixed(values):
-        return ()
-    separately = values["gradients.fused"] is False and values["sharding"] in ("none", "zero-1")
-    return (*flags.get(values["sharding"], ()), *((_FUSION,) if separately else ()))
-
-
-def _mixed(values: Values) -> bool:
-    """Whether gradients or weights are sharded in a pipeline, for which there are no flags."""
-    return values["sharding"] in ("zero-2", "zero-3") and bool(values["parallel.pipeline"] > 1)
-
-
-def _read_sharding(given: Given) -> Values:
-    separately = _FUSION in given
-    given.words(_META)
-    optimizer, strategy = "--use-distributed-optimizer" in given, given.text("--data-parallel-sharding-strategy")
-    sharding = "zero-1" if optimizer else "none"
-    if "--use-megatron-fsdp" in given:
-        if strategy not in (None, *_STRATEGIES):
-            raise given.error("--data-parallel-sharding-strategy", f"expected one of {', '.join(_STRATEGIES)}")
-        sharding = _STRATEGIES[strategy or "no_shard"]
-    sharding = "zero-3" if "--use-torch-fsdp2" in given else sharding
-    stage = given.number("--zero-stage", least=0)  # of Megatron-DeepSpeed
-    if "--deepspeed" in given:
-        return {"sharding": f"zero-{stage}" if stage else "none", "gradients.pad": None, "gradients.fused": None}
-    pad = True if sharding == "zero-1" else None  # as its optimizer does
-    fused = False if separately and sharding in ("none", "zero-1") else None  # the others assert it
-    return {"sharding": sharding, "gradients.pad": pad, "gradients.fused": fused}
 
 
 def _write_overlap(values: Values) -> Iterable[str]:
@@ -161,7 +130,7 @@ def _read_overlap(given: Given) -> Values:
     reduces, gathers, tensor = (
         flag in given for flag in ("--overlap-grad-reduce", "--overlap-param-gather", "--tp-comm-overlap")
     )
-    shards = _read_sharding(given)["sharding"]
+    shards = sharding_of(given)
     return {
         "gradients.overlap": True if reduces and shards != "zero-3" else None,
         "gradients.bucket_rule": "megatron" if reduces and shards in ("none", "zero-1") else None,
@@ -172,7 +141,7 @@ def _read_overlap(given: Given) -> Values:
 
 def _read_codec(given: Given) -> Values:
     half, full = "--grad-reduce-in-bf16" in given, "--accumulate-allreduce-grads-in-fp32" in given
-    main = given.text("--main-grads-dtype") if _PRECISION_AWARE in given else None
+    main = given.text("--main-grads-dtype") if PRECISION_AWARE in given else None
     half = half or main == "bf16"  # as validate_args says
     if full or not half:
         return {"gradients.codec": "fp32" if full or "--fp16" not in given else "fp16"}
@@ -191,32 +160,9 @@ def _write_bucket(values: Values) -> Iterable[str]:
 
 def _read_bucket(given: Given) -> Values:
     elements, codec = given.number("--ddp-bucket-size"), _read_codec(given)["gradients.codec"]
-    if elements is None or _read_sharding(given)["sharding"] in ("zero-2", "zero-3"):
+    if elements is None or sharding_of(given) in ("zero-2", "zero-3"):
         return {}
     return {"gradients.bucket": int(elements * codecs.find(codec).build().bytes_per_element)}
-
-
-_PRECISION_AWARE = "--use-precision-aware-optimizer"
-_MOMENTS = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
-_DTYPES = {
-    "--main-params-dtype": {"fp32": 4, "fp16": 2}, "--exp-avg-dtype": _MOMENTS, "--exp-avg-sq-dtype": _MOMENTS,
-}  # fmt: skip
-
-
-def _read_optimizer(given: Given) -> Values:
-    """Bytes of the optimizer's state: a copy of the weights, and moments (one with SGD's momentum)."""
-    kind = given.text("--optimizer")
-    if kind not in (None, "adam", "sgd"):
-        given.unmodelled["--optimizer"] = "time and state of Adam are counted, three numbers of 32 bits per parameter"
-    if kind == "sgd":
-        moments = 0 if given.text("--sgd-momentum") in ("0", "0.0") else 4
-        return {"optimizer.state": 4 + moments}
-    if _PRECISION_AWARE not in given:
-        given.pass_over(*_DTYPES, "--main-grads-dtype")  # of 32 bits, as it asserts
-        return {}
-    rules = [word(flag, flag, sizes, 4) for flag, sizes in _DTYPES.items()]
-    state = sum(sum(rule.read(given).values()) for rule in rules)
-    return {"optimizer.state": state} if state != ADAM else {}
 
 
 _GRAPHS = {
@@ -228,7 +174,7 @@ _GRAPHS = {
 def _write_host(values: Values) -> Iterator[str]:
     """What hosts hold, and what they launch."""
     if share := values["offload.optimizer"]:
-        yield f"--optimizer-cpu-offload --use-precision-aware-optimizer --optimizer-offload-fraction {float(share):g}"
+        yield f"{OFFLOADED} {PRECISION_AWARE} --optimizer-offload-fraction {float(share):g}"
     if values["cuda_graphs"] in _GRAPHS:
         yield _GRAPHS[values["cuda_graphs"]]
 
@@ -236,8 +182,8 @@ def _write_host(values: Values) -> Iterator[str]:
 def _read_host(given: Given) -> Values:
     share, scope = given.text("--optimizer-offload-fraction"), given.text("--cuda-graph-scope")
     graphs = given.text("--cuda-graph-impl") not in (None, "none")
-    moved = "--optimizer-cpu-offload" in given
-    given.pass_over(_PRECISION_AWARE, "--no-check-for-nan-in-loss-and-grad")
+    moved = OFFLOADED in given
+    given.pass_over(PRECISION_AWARE, "--no-check-for-nan-in-loss-and-grad")
     if share is not None and not re.fullmatch(r"0?\.\d+|0|1(\.0*)?", share):
         raise given.error("--optimizer-offload-fraction", f'expected a share from 0 to 1, found "{share}"')
     return {
@@ -249,12 +195,12 @@ def _read_host(given: Given) -> Values:
 TRAINING = (
     Rule(write_precision, read_precision),
     Rule(_write_recompute, _read_recompute),
-    Rule(_write_sharding, _read_sharding),
+    SHARDING,
     Rule(_write_overlap, _read_overlap),
     Rule(_write_codec, _read_codec),
     Rule(_write_bucket, _read_bucket),
     Rule(_write_host, _read_host),
-    Rule(lambda values: (), _read_optimizer),
+    OPTIMIZER,
 )
 RULES = (*MODEL, *LAYOUT, *TRAINING)
 
@@ -269,7 +215,7 @@ def megatron(scenario: Source) -> Launch:
     divides = scenario.parallel.tensor > 1 or scenario.parallel.context > 1
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "8" if fsdp else "1"} if fsdp or divides else {}
     ranks, per_node = scenario.parallel.ranks, scenario.cluster.gpus_per_node
-    program = f"{torchrun(ranks, per_node)} pretrain_gpt.py"
+    program = f"{torchrun(ranks, per_node)} {'pretrain_mamba.py' if is_hybrid(values) else 'pretrain_gpt.py'}"
     flags = [flag for rule in rules for flag in rule.write(values)]
     line = Line(flags_in(" ".join(flags), "flags"), ranks)
     return Launch(environment, program, (*flags, *_RUN), tuple(_unsaid(scenario, values)), tuple(refusals(line)))
@@ -277,7 +223,7 @@ def megatron(scenario: Source) -> Launch:
 
 def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
     """What no flag expresses."""
-    parallel, schedule, sharding = scenario.parallel, scenario.schedule, scenario.sharding
+    parallel, schedule = scenario.parallel, scenario.schedule
     pipeline, ranks = parallel.pipeline > 1, parallel.ranks
     kind = "workload" if scenario.model is None else scenario.model.kind
     lines = {
@@ -302,19 +248,17 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
             order_of(values) == DATA_LAST and (parallel.context > 1 or parallel.expert > 1)
         ),
         f"parallel.stages: {parallel.stages}: state them as a list": pipeline and parallel.stages == "balanced",
-        f"sharding: {sharding} in a pipeline": _mixed(values),
         "offload.activations: by numbers of layers, --cpu-offloading-num-layers": scenario.offload.activations,
         "experts.dispatch: fp8": values.get("model.experts") and scenario.experts.dispatch == "fp8",
         "experts.placement": scenario.experts.moved,
-        f"optimizer.state: {scenario.optimizer.state} B": scenario.optimizer.state != ADAM,
-        f"model.window_every: {values.get('model.window_every')}: in all layers, or in every second one": (
-            values.get("model.window") and values["model.window_every"] > 2
-        ),
         f"gradients.codec: {scenario.gradients.codec}": not [*_write_codec(values)],
     }
     yield from (line for line, holds in lines.items() if holds)
+    yield from unsaid_of_sharding(values)
+    yield from unsaid_of_optimizer(values)
     yield from unsaid_of_documents(scenario, values)
     yield from unsaid_of_variants(values)
+    yield from unsaid_of_kinds(values)
 
 
 def read_megatron(
@@ -355,6 +299,10 @@ def read_launch(read: Read, name: str, *, is_file: bool = False, overrides: Sequ
     if others := [*other_layers(read.flags)]:
         more = f" and {len(others) - 4} more" if len(others) > 4 else ""
         raise UsageError(f"{name}: {', '.join(others[:4])}{more}: other layers than those known here")
+    if re.search("pretrain_(mamba|hybrid)", read.program) and not {*PATTERNS} & read.flags.keys():
+        raise UsageError(
+            f"{name}: {one_line(read.program)} without {' or '.join(PATTERNS)}: layers that no flag states"
+        )
     flags, configured = with_config(read, name, is_file=is_file)
     given = Given(with_stated(machine_of(read.variables) | flags, overrides), name, read.elsewhere)
     given.pass_over(DEEPSPEED_CONFIG)
@@ -423,6 +371,10 @@ def _values(given: Given) -> tuple[dict[str, Any], list[str], list[str]]:
     values |= {"cluster.nodes": gpus.nodes, "cluster.gpus_per_node": gpus.per_node}
     unknown = [*mark_unknown(values, given)]
     assumed = [*gpus.said, *_sizes(given, values), *uncounted(given)]
+    readable = {*given.aside}
+    values |= dict(given.tried(lambda given: [*groups_of(given, values)]))
+    unknown += [f"{flag}: {why}" for flag, why in given.aside.items() if flag not in readable]
+    assumed += assumed_layout(given)
     if values["overlap.tensor"]:
         assumed.append(f"overlap.tensor: {TENSOR_OVERLAP}: --tp-comm-overlap does not say how much it hides")
     if values["model.mlp"] == "swiglu" and any(
@@ -501,7 +453,7 @@ def _program(read: Read) -> Iterator[str]:
     first = next((word for word in read.apart if not re.match(r"-|\w+=", word)), "").rpartition("/")[2]
     if not program and first and not first.startswith("$") and first not in _LAUNCHERS:
         program = " ".join(read.apart)
-    if program and "pretrain_gpt" not in program:
+    if program and not re.search("pretrain_(gpt|mamba|hybrid)", program):
         yield f"{one_line(program, LONGEST_SHOWN)}: read as if it were pretrain_gpt.py"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from hybrid_des.errors import LONGEST_SHOWN, one_line
 from hybrid_des.files import read_catalogue
 from hybrid_des.interchange.frameworks.launch_line import Given
+from hybrid_des.interchange.frameworks.megatron_kinds import OFF, PATTERNS, VARIANTS, unknown_letters
 from hybrid_des.interchange.frameworks.without_effect import without_effect
 
 _SWITCHES = without_effect("megatron_switches")
@@ -23,8 +24,12 @@ _FAMILIES = re.compile(rf"({'|'.join(_PATTERNS['families'])})-[\w-]+")
 _UNMODELLED = {flag: text for text, flags in _PATTERNS["unmodelled"].items() for flag in flags}
 _IDLE_WITH = _PATTERNS["without_effect_with"]
 _MATTERS = re.compile("|".join(_PATTERNS["matters"]))
-_OFF = ("-1", "0", "0.0", "none", "null", "false")  # with which a flag makes no layers
 _LAYERS = re.compile("|".join(_PATTERNS["layers"]))
+_VARIANT = "--experimental-attention-variant"
+_NEEDS = {  # flags whose layers another one makes
+    "--linear-attention-freq": (_VARIANT,), "--is-hybrid-model": PATTERNS, "--mtp-hybrid-override-pattern": PATTERNS,
+}  # fmt: skip
+_STACKS = ("gpt", "mamba_stack_spec", "hybrid_stack_spec", "mamba_layer_specs", "hybrid_layer_specs")
 
 
 def is_idle(flag: str, words: Sequence[str], values: Mapping[str, Any]) -> bool:
@@ -48,16 +53,28 @@ def is_idle(flag: str, words: Sequence[str], values: Mapping[str, Any]) -> bool:
     if name in _IDLE_WITH:
         return word in map(str, _IDLE_WITH[name])
     if _LAYERS.fullmatch(name):
-        return word.lower() in _OFF
+        return word.lower() in OFF
     return name in _IDLE or _FAMILIES.fullmatch(name) is not None
+
+
+def is_made(words: Sequence[str] | None) -> bool:
+    """Whether a flag is given, with a word that does not turn its layers off, or with none."""
+    word = next(iter(words or ()), "")
+    return words is not None and word.lower() not in OFF and not word.startswith("$")
 
 
 def other_layers(flags: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """The flags that make other layers than those known here, each with its value."""
     for flag, words in flags.items():
-        if _LAYERS.fullmatch(flag[2:]) and next(iter(words), "").lower() not in _OFF:
+        if _LAYERS.fullmatch(flag[2:]) and next(iter(words), "").lower() not in OFF:
             yield one_line(" ".join([flag, *words[:1]]), LONGEST_SHOWN)
-        elif flag == "--spec" and words and not any("gpt" in word for word in words):
+        elif letters := unknown_letters(flag, next(iter(words), "")):
+            yield f"{flag} with {', '.join(letters)}"
+        elif flag == _VARIANT and words and words[0].lower() not in (*OFF, *VARIANTS):
+            yield one_line(" ".join([flag, *words[:1]]), LONGEST_SHOWN)
+        elif flag in _NEEDS and is_made(words) and not any(is_made(flags.get(one)) for one in _NEEDS[flag]):
+            yield f"{one_line(' '.join([flag, *words[:1]]), LONGEST_SHOWN)} without {' or '.join(_NEEDS[flag])}"
+        elif flag == "--spec" and words and not any(stack in word for word in words for stack in _STACKS):
             yield one_line(" ".join([flag, *words[:2]]), LONGEST_SHOWN)
 
 

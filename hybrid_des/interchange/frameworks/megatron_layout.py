@@ -4,11 +4,12 @@ Ranks are numbered along tensor, context, data, then pipeline; with --use-tp-pp-
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from hybrid_des.errors import LONGEST_SHOWN, Refusal, one_line
 from hybrid_des.interchange.frameworks.launch_line import Given, Rule, Values, number, switch, word
 from hybrid_des.interchange.frameworks.megatron_documents import DOCUMENTS
+from hybrid_des.interchange.frameworks.megatron_kinds import hybrid_stages, is_hybrid
 from hybrid_des.workload.models.stages import layout_of, stages_in
 
 DATA_FIRST, DATA_LAST = ("tensor", "data", "pipeline"), ("tensor", "pipeline", "data")  # orders that it has
@@ -39,6 +40,7 @@ def _write_schedule(values: Values) -> Iterable[str]:
 
 def _read_schedule(given: Given) -> Values:
     ranks, layers = given.number("--pipeline-model-parallel-size") or 1, given.number("--num-layers")
+    hybrid = hybrid_stages(given)
     waits = "--no-overlap-p2p-communication" in given
     if ranks == 1:
         given.pass_over(_LAYOUT, *_CHUNKS)
@@ -48,6 +50,8 @@ def _read_schedule(given: Given) -> Values:
         chunks = (layers + sum(flag in given for flag in (_EMBEDDING, _LOSS))) // (ranks * each)
     if (layout := _stages_of_layout(given)) is not None:
         chunks = len(layout) // ranks
+    if hybrid is not None:
+        chunks = len(hybrid) // ranks
     if chunks > 1:
         values = {"schedule.kind": "interleaved-1f1b", "schedule.chunks": chunks}
         return values | ({"schedule.p2p": "blocking"} if waits else {})
@@ -72,7 +76,7 @@ def _ends(values: Values) -> bool:
 
 def _write_stages(values: Values) -> Iterable[str]:
     stages = values["parallel.stages"]
-    if values["parallel.pipeline"] == 1:
+    if values["parallel.pipeline"] == 1 or (is_hybrid(values) and isinstance(stages, tuple | list)):
         return ()
     if stages == "ends-1":
         return (_EMBEDDING, _LOSS)
@@ -88,7 +92,9 @@ def _read_stages(given: Given) -> Values:
     both = [flag in given for flag in (_EMBEDDING, _LOSS)]
     first, last = given.number(_FIRST), given.number(_LAST)
     if (layout := _stages_of_layout(given)) is not None:
-        return {"parallel.stages": [stage.count("t") for stage in layout]}
+        return {"parallel.stages": _listed(layout)}
+    if (hybrid := hybrid_stages(given)) is not None and ranks > 1:
+        return {"parallel.stages": hybrid}
     if any(both) and not all(both):
         alone, other = (_EMBEDDING, _LOSS) if both[0] else (_LOSS, _EMBEDDING)
         raise given.error(alone, f"expected {other} too; one of them alone has no equal here")
@@ -97,6 +103,15 @@ def _read_stages(given: Given) -> Values:
     if layers is None or ranks == 1 or (first is None and last is None):
         return {}
     return {"parallel.stages": _uneven(given, layers, ranks, (first, last))}
+
+
+def _listed(layout: Sequence[str]) -> list[int | str]:
+    """Layers per stage, or the letters of stages where predictions or the loss have some of their own."""
+    letters = [stage.removeprefix("E") for stage in layout]
+    usual = all(re.fullmatch("t*", stage) for stage in letters[:-1])
+    if usual and "t" in letters[-1]:
+        return [stage.count("t") for stage in letters]
+    return [stage if stage.strip("t") else len(stage) for stage in letters]
 
 
 def _uneven(given: Given, layers: int, ranks: int, ends: tuple[int | None, int | None]) -> list[int]:

@@ -6,18 +6,27 @@ tokens before a token, and itself (TransformerEngine's DotProductAttention); wit
 layer has none (is_layer_window_attention in megatron/core/transformer/utils.py).
 """
 
-import ast
-import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from hybrid_des.interchange.frameworks.launch_line import Given, Rule, Values, flags_of, number, switch, word
-from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN
+from hybrid_des.interchange.frameworks.megatron_kinds import (
+    EXPERTS,
+    KINDS,
+    PATTERNS,
+    is_hybrid,
+    is_stated,
+    leading,
+    pattern_of,
+    read_window,
+)
+from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, block_values
+from hybrid_des.workload.models.kinds.transformer import Transformer
 
 PADDED = 128  # --make-vocab-size-divisible-by unless given
 USUAL = 8  # tensor ranks at most, most often: plans with fewer have lines of one divisor
-_SHARED, _EXPERTS, _SKIPS = "--moe-shared-expert-intermediate-size", "--moe-layer-freq", "--window-attn-skip-freq"
+_SHARED, _LATENT_SIZE = "--moe-shared-expert-intermediate-size", "--moe-latent-size"
 
 
 def _write_groups(values: Values) -> Iterable[str]:
@@ -44,7 +53,12 @@ def _read_ffn(given: Given) -> Values:
 def _read_mlp(given: Given) -> Values:
     """Two matrices, or three: --quick-geglu has a gate too (gated_linear_unit)."""
     gated = [flag in given for flag in ("--swiglu", "--quick-geglu")]
-    return {"model.mlp": "swiglu" if any(gated) else "gelu"}
+    squared = "--squared-relu" in given
+    return {"model.mlp": "swiglu" if any(gated) else "relu2" if squared else "gelu"}
+
+
+def _write_mlp(values: Values) -> Iterable[str]:
+    return {"swiglu": ("--swiglu",), "relu2": ("--squared-relu",)}.get(values.get("model.mlp", ""), ())
 
 
 _POSITIONS = word(
@@ -79,32 +93,6 @@ def _read_vocab(given: Given) -> Values:
     each = given.number("--make-vocab-size-divisible-by") or PADDED
     multiple = each * (given.number("--tensor-model-parallel-size") or 1)
     return {"model.vocab": padded or (vocab and -(-vocab // multiple) * multiple)}
-
-
-def _write_window(values: Values) -> Iterator[str]:
-    if values.get("model.window") and values["model.window_every"] in (1, 2):
-        yield f"--window-size {values['model.window'] - 1},0"
-        if values["model.window_every"] == 2:
-            yield "--window-attn-skip-freq 2"
-
-
-def _read_window(given: Given) -> Values:
-    """The tokens that a token attends to, and in which blocks."""
-    text = given.text("--window-size")
-    size = re.match(r"\(?\s*(-1|[0-9]{1,9})\b", text or "-1")
-    if size is None:
-        raise given.error("--window-size", f'expected tokens before and after, such as 127,0, found "{text}"')
-    if size[1] == "-1":
-        return {}
-    window: dict[str, int] = {"model.window": int(size[1]) + 1}
-    pattern = _pattern(given, _SKIPS, lambda frequency, layers: [int((i + 1) % frequency != 0) for i in range(layers)])
-    if pattern is not None and not any(pattern):
-        return {}
-    every = {1: [1], 2: [1, 0]}
-    same = (n for n, one in every.items() if pattern is None or pattern == (one * len(pattern))[: len(pattern)])
-    if (number_of_blocks := next(same, None)) is None:
-        raise given.error(_SKIPS, "expected windows in all layers, or in every second one from the first")
-    return window | {"model.window_every": number_of_blocks}
 
 
 def _write_length(values: Values) -> Iterable[str]:
@@ -151,10 +139,10 @@ def _write_experts(values: Values) -> Iterator[str]:
         return
     yield from (f"--num-experts {experts['count']}", f"--moe-router-topk {experts['active']}")
     yield f"--moe-ffn-hidden-size {experts['ffn']}"
-    if experts["shared"]:
-        yield f"--moe-shared-expert-intermediate-size {experts['shared'] * experts['ffn']}"
-    if dense := experts["dense_layers"]:
-        yield f"--moe-layer-freq '([0]*{dense}+[1]*{values['model.layers'] - dense})'"
+    if beside := experts["shared_ffn"] or experts["shared"] * experts["ffn"]:
+        yield f"{_SHARED} {beside}" + (" --moe-shared-expert-gate" if experts["shared_gate"] else "")
+    if experts["latent"]:
+        yield f"{_LATENT_SIZE} {experts['latent']}"
     if experts["router_bias"]:
         yield "--moe-router-enable-expert-bias --moe-router-score-function sigmoid"
     if experts["groups"] > 1:
@@ -165,18 +153,22 @@ def _write_experts(values: Values) -> Iterator[str]:
 
 def _read_experts(given: Given) -> Values:
     count = given.number("--num-experts", least=0)
+    latent = given.number(_LATENT_SIZE) if is_stated(given, _LATENT_SIZE) else None
     if not count and "--num-experts" not in given.aside:
         return {}
     width = given.number("--moe-ffn-hidden-size") or _read_ffn(given)["model.ffn"]
     shared = given.number(_SHARED, least=0) or 0
-    if shared and (width is None or shared % width):
-        raise given.error(_SHARED, f"{shared} is no multiple of an expert's {width}")
+    several = shared // width if width and shared % width == 0 else 0
+    hybrid = any(flag in given for flag in PATTERNS)
     experts = {
         "count": count,
         "active": given.number("--moe-router-topk") or 2,  # Megatron-LM's default
         "ffn": width or UNKNOWN,
-        "shared": shared and shared // width,
-        "dense_layers": _dense_layers(given),
+        "shared": several,
+        "shared_ffn": 0 if several else shared,
+        "shared_gate": "--moe-shared-expert-gate" in given and shared > 0,
+        "latent": latent,
+        "dense_layers": leading(pattern_of(given, EXPERTS)) if not hybrid else 0,
         "router_bias": "--moe-router-enable-expert-bias" in given,
         "groups": given.number("--moe-router-num-groups"),
         "top_groups": given.number("--moe-router-group-topk"),
@@ -186,62 +178,23 @@ def _read_experts(given: Given) -> Values:
     return {"model.experts": {key: value for key, value in experts.items() if value}}
 
 
-def _dense_layers(given: Given) -> int:
-    """Layers without experts, which come first here."""
-    pattern = _pattern(given, _EXPERTS, lambda frequency, layers: [int(i % frequency == 0) for i in range(layers)])
-    if pattern is None or 1 not in pattern:
-        return 0
-    dense = pattern.count(0)
-    if 0 in pattern[dense:]:
-        given.unmodelled[_EXPERTS] = (
-            f"its {dense} layers without experts come first here, so that early stages are too quick and hold too few"
-            " parameters, late ones the reverse; without a pipeline only the order differs"
-        )
-    return dense
-
-
-def _pattern(given: Given, flag: str, of_number: Callable[[int, int], list[int]]) -> list[int] | None:
-    """0 or 1 for each layer, from a list such as ([0]*3+[1]*58) or [0,1]*12, or from a number; None without either."""
-    text = given.text(flag)
-    if text is None:
-        return None
-    if re.fullmatch(r"[1-9]\d{0,5}", text):
-        return of_number(int(text), given.number("--num-layers") or 0) or None
-    try:
-        return _list(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, ValueError):
-        raise given.error(flag, f'expected a number, or a list such as ([0]*3+[1]*58), found "{text[:40]}"') from None
-
-
-def _list(node: ast.expr) -> list[int]:
-    if isinstance(node, ast.List):
-        return [item.value for item in node.elts if isinstance(item, ast.Constant) and isinstance(item.value, int)]
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return _list(node.left) + _list(node.right)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        numbers, times = (node.left, node.right) if isinstance(node.right, ast.Constant) else (node.right, node.left)
-        if isinstance(times, ast.Constant) and isinstance(times.value, int):
-            return _list(numbers) * min(times.value, 2**14)
-    raise ValueError
-
-
 _NORMS = {"RMSNorm": "rms", "LayerNorm": "layer", "rmsnorm": "rms", "layernorm": "layer"}  # small: Megatron-DeepSpeed
 
 MODEL = (
-    number("--num-layers", "model.layers"),
+    number("--num-layers", "model.layers").when(lambda values: not is_hybrid(values)),  # counts its letters
     number("--hidden-size", "model.hidden"),
     number("--num-attention-heads", "model.heads"),
     Rule(_write_groups, _read_groups),
     number("--kv-channels", "model.head_size"),
     Rule(number("--ffn-hidden-size", "model.ffn").write, _read_ffn),
-    Rule(switch("--swiglu", "model.mlp", "swiglu", "gelu").write, _read_mlp),
+    Rule(_write_mlp, _read_mlp),
     word("--normalization", "model.norm", _NORMS, "layer"),
     Rule(_POSITIONS.write, _read_positions),
     switch("--untie-embeddings-and-output-weights", "model.tied", on=False, off=True),
     switch("--disable-bias-linear", "model.bias", on=False, off=True),
     switch("--qk-layernorm", "model.qk_norm", on=True, off=False),
     Rule(_write_vocab, _read_vocab),
-    Rule(_write_window, _read_window),
+    Rule(lambda values: (), read_window),
     Rule(_write_length, _read_length),
     word(
         "--attention-backend", "model.attention",
@@ -249,7 +202,10 @@ MODEL = (
     ),
     Rule(_write_latent, _read_latent),
     Rule(_write_experts, _read_experts),
+    switch("--attention-output-gate", "model.gate", on="element", off=None),
+    word("--softmax-type", "model.sinks", {"learnable": True, "vanilla": False, "off-by-one": False}, False),
     number("--mtp-num-layers", "model.predictions", 0, least=0),
+    KINDS,
 )  # fmt: skip
 
 
@@ -259,6 +215,8 @@ def model_flags(sizes: Mapping[str, Any]) -> dict[str, list[str]]:
     Args:
         sizes: all options of a transformer, by name.
     """
-    values = {"parallel.tensor": 1, **{f"model.{name}": value for name, value in sizes.items()}}
+    values: dict[str, Any] = {"parallel.tensor": 1, "parallel.pipeline": 1}
+    values |= {f"model.{name}": value for name, value in sizes.items()}
+    values |= block_values(Transformer.model_validate(sizes))
     flags = flags_of(shlex.split(" ".join(flag for rule in MODEL for flag in rule.write(values))))
     return {flag: words for flag, words in flags.items() if flag != "--moe-grouped-gemm"}

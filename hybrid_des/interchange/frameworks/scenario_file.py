@@ -13,18 +13,20 @@ from pydantic import ValidationError
 from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.collectives import codecs
 from hybrid_des.interchange.frameworks.launch_line import Values
-from hybrid_des.interchange.frameworks.variants import prediction_values
+from hybrid_des.interchange.frameworks.variants import MODULES
 from hybrid_des.options import Section
 from hybrid_des.scenario.composition import nested, override, value_at
 from hybrid_des.scenario.defaults import megatron_bucket
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.export import readable
 from hybrid_des.scenario.loading import fewest, scenario_of
 from hybrid_des.scenario.overrides import overridden
 from hybrid_des.scenario.sizes import too_large
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.workload.models.catalogue import expanded, names
+from hybrid_des.workload.models.kinds.pattern import names_in, order_of
 from hybrid_des.workload.models.kinds.registration import DEFAULT
-from hybrid_des.workload.models.kinds.transformer import Transformer
+from hybrid_des.workload.models.kinds.transformer import Transformer, block_options
 
 UNKNOWN = "UNKNOWN"
 LONGEST = 100  # characters of a section in one line
@@ -79,10 +81,24 @@ def values_of(scenario: Scenario) -> dict[str, Any]:
     }
     values |= {path: attrgetter(path)(scenario) for path in _AS_STATED}
     values |= {f"experts.{name}": value for name, value in scenario.experts}
+    values |= {f"shards.{name}": value for name, value in scenario.shards} | {"optimizer": scenario.optimizer}
     if scenario.model is not None and isinstance(scenario.model.options, Transformer):
         for name, value in scenario.model.options:
             values[f"model.{name}"] = dict(value) if isinstance(value, Section) else value
-        values |= prediction_values(scenario.model.options.predictions)
+        values |= block_values(scenario.model.options)
+    return values
+
+
+def block_values(options: Transformer) -> dict[str, Any]:
+    """The options of every block of a transformer, and its modules that predict further tokens, with theirs."""
+    blocks, modules = block_options(options), options.predictions
+    values: dict[str, Any] = {"model.blocks": blocks}
+    if not isinstance(modules, int):
+        values |= {"model.predictions": modules.count * modules.passes, MODULES: modules}
+        if modules.kinds:
+            kinds = names_in(modules.kinds, options.kinds or {})
+            order = order_of(options.pattern, options.kinds or {}, options.layers)
+            values["model.blocks_of_modules"] = [blocks[order.index(name)] for name in kinds]
     return values
 
 
@@ -207,12 +223,12 @@ def _place(key: str) -> int:
 
 def _block(values: Mapping[str, Any]) -> str:
     """One key with its values; a section in a single line, if it is short."""
-    ((key, value),) = values.items()
+    ((key, value),) = ((key, readable(value)) for key, value in values.items())
     if isinstance(value, dict):
         line = yaml.safe_dump(value, sort_keys=False, default_flow_style=True, allow_unicode=True, width=10**6)
         if len(line) < LONGEST:
             return f"{key}: {line}"
-    return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump({key: value}, sort_keys=False, allow_unicode=True)
 
 
 def _unknown(values: Mapping[str, Any], at: str) -> Iterator[str]:

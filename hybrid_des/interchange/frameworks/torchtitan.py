@@ -3,7 +3,8 @@
 Flags: torchtitan/config/configs.py, torchtitan/trainer.py and torchtitan/models/*/config_registry.py of release 0.3
 (github.com/pytorch/torchtitan); what is recomputed is a word of its own, which ends the line. It runs the schedules of
 torch.distributed.pipelining, and any order from a CSV file; `fully_shard` with or without resharding after the forward
-is ZeRO-3 or ZeRO-2, over data and context ranks. Sizes of a model are no flags: a registered configuration has them.
+is ZeRO-3 or ZeRO-2, over data and context ranks, in `data_parallel_replicate_degree` groups. Sizes of a model are no
+flags: a registered configuration has them.
 Stages per rank follow from the layers per stage, rounded up, with the ends' less layers added; schedules of single
 stages need one, others, orders from a file too, at least two (distributed/pipeline_parallel.py, `pipeline_llm`).
 Gradients are reduced in fp32 by default.
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 
 from hybrid_des.interchange.frameworks.launch_line import Launch, Values, torchrun
 from hybrid_des.interchange.frameworks.scenario_file import published_model, values_of
-from hybrid_des.interchange.frameworks.variants import unsaid_of_variants
+from hybrid_des.interchange.frameworks.variants import unsaid_of_layers, unsaid_of_variants
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.workload.models.kinds.transformer import Transformer
@@ -46,8 +47,9 @@ def torchtitan(scenario: Source) -> Launch:
     named = (f"--module {module}", f"--config {configuration}")
     flags = (*named, *_flags(scenario, values), "--training.steps 20", f"activation-checkpoint:{_policy(scenario)}")
     program = f"{torchrun(ranks, per_node)} -m torchtitan.train"
-    unsaid = (*_unsaid(scenario, values), *_unsaid_ways(scenario, values), *unsaid_of_variants(values))
-    return Launch({}, program, flags, unsaid, tuple(_refused(scenario)))
+    unsaid = [*_unsaid(scenario, values), *_unsaid_ways(scenario, values)]
+    unsaid += [*unsaid_of_layers(values), *unsaid_of_variants(values)]
+    return Launch({}, program, flags, tuple(unsaid), tuple(_refused(scenario)))
 
 
 def _published(scenario: Scenario) -> str:
@@ -61,16 +63,17 @@ def _published(scenario: Scenario) -> str:
 def _flags(scenario: Scenario, values: Values) -> Iterator[str]:
     parallel, schedule = scenario.parallel, scenario.schedule
     pipeline, kind = parallel.pipeline > 1, schedule.kind
-    sharded = scenario.sharding in ("zero-2", "zero-3")
-    policy = "always" if scenario.sharding == "zero-3" else "never"
+    sharded, shards = scenario.sharding in ("zero-2", "zero-3"), scenario.shards
+    gathered = scenario.sharding == "zero-2" or shards.reshard is False or (pipeline and not shards.reshard)
+    groups = parallel.data * parallel.context // shards.ranks if shards.ranks else 1
     by_file = pipeline and kind not in SCHEDULES and kind not in TWO_COPIES
     less = 1 if parallel.stages == "ends-1" else 0
     local = schedule.microbatch_size * (schedule.microbatches if pipeline else 1)
     flags = {
         f"--training.seq_len {values.get('model.sequence')}": "model.sequence" in values,
-        f"--parallelism.data_parallel_replicate_degree {1 if sharded else parallel.data}": True,
-        f"--parallelism.data_parallel_shard_degree {parallel.data if sharded else 1}": True,
-        f"--parallelism.fsdp_reshard_after_forward {policy}": sharded,
+        f"--parallelism.data_parallel_replicate_degree {groups if sharded else parallel.data}": True,
+        f"--parallelism.data_parallel_shard_degree {parallel.data // groups if sharded else 1}": True,
+        f"--parallelism.fsdp_reshard_after_forward {'never' if gathered else 'always'}": sharded,
         f"--parallelism.tensor_parallel_degree {parallel.tensor}": True,
         "--parallelism.no_enable_sequence_parallel": parallel.tensor > 1 and not parallel.sequence,
         f"--parallelism.context_parallel_degree {parallel.context}": True,
@@ -114,7 +117,7 @@ def _refused(scenario: Scenario) -> Iterator[str]:
 
 
 def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
-    parallel, schedule = scenario.parallel, scenario.schedule
+    parallel, schedule, shards, optimizer = scenario.parallel, scenario.schedule, scenario.shards, scenario.optimizer
     pipeline = parallel.pipeline > 1
     replicated = parallel.data * parallel.context > 1
     sizes = {theirs: values.get(f"model.{ours}") for ours, theirs in _SIZES.items()}
@@ -126,6 +129,12 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
         "sharding: none: replicas combined with other parallelism are sharded, with fully_shard": (
             scenario.sharding == "none" and parallel.data > 1 and parallel.ranks > parallel.data
         ),
+        f"shards.ranks: {shards.ranks}: groups within the context ranks of a replica": (
+            shards.ranks is not None and shards.ranks % parallel.context > 0
+        ),
+        f"shards.outside: {shards.outside}: groups are replicas": shards.outside != "none",
+        f"optimizer.kind: {optimizer.kind}: a configuration has Adam": optimizer.kind != "adam",
+        "optimizer.state": optimizer.state_bytes != optimizer.model_copy(update={"state": None}).state_bytes,
         f"precision: {scenario.precision}: a converter of the configuration": (
             scenario.model is not None and scenario.precision != "bf16"
         ),

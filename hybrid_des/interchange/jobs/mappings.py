@@ -23,6 +23,7 @@ from hybrid_des.interchange.jobs.printed import printed_in
 
 Flat = dict[str, Any]
 PROGRAM = "program."  # in front of the Python module that a command starts
+LISTS = ("lora_target_modules", "lora_target")  # flags that take several words
 MOST_KEYS = 20_000  # aliases of YAML can make a short text huge
 DEEPEST = 32
 _CHOICE = re.compile(r"([a-z]+(?:[-_.][a-z]+)+):([a-z][a-z-]*)")  # of tyro: activation-checkpoint:full
@@ -74,7 +75,9 @@ def mapping_of_words(words: Sequence[str]) -> Flat:
     flat: Flat = {f"{PROGRAM}{name}": True for name in itertools.islice(_modules(words), 1)}
     tasks = [task for name, _, task in zip(words, words[1:], words[2:], strict=False) if name == "nemo"]
     flat |= {"task": tasks[0]} if tasks else {}
-    flat |= {plain_key(flag[2:]): _scalar(given[0]) if given else True for flag, given in flags_of(words).items()}
+    flags = {plain_key(flag[2:]): given for flag, given in flags_of(words).items()}
+    flat |= {key: _scalar(given[0]) if given else True for key, given in flags.items()}
+    flat |= {key: [*given] for key, given in flags.items() if key in LISTS and len(given) > 1}
     matches = (BY_PATH.fullmatch(word) or _CHOICE.fullmatch(word) for word in words)
     return flat | {plain_key(match[1]): _scalar(match[2]) for match in matches if match}
 

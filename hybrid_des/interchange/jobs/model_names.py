@@ -19,7 +19,7 @@ def model_called(name: str) -> str | None:
     """
     name = _CLASS.sub(r"\1\2", name) if _CLASS.fullmatch(name) else name
     short = re.sub(r"\.ya?ml$", "", name.rstrip("/").lower()).rpartition("/")[2]
-    wanted = _TUNED.sub("", _MODULE.sub("", short, count=1).replace("_", "-"))
+    wanted = _TUNED.sub("", _MODULE.sub("", short, count=1).removeprefix("lora_").replace("_", "-"))
     for other in ("[^a-z0-9.]", "[^a-z0-9]"):  # 3_1 may stand for 3.1, unless several models are meant then
         alike = [published for published in names() if _letters(published, other) == _letters(wanted, other)]
         if len(alike) == 1:

@@ -5,12 +5,16 @@
     accumulation   micro-batches per replica and step
     per_gpu        samples per GPU of a forward, also of GPUs that share a sample
     local_batch    samples per replica of a pass through the pipeline, or of one forward
+    group          ranks that shard among themselves, of all that hold the same parameters; `node`: those of a node
+    secondary      ranks that shard weights, where the state of the optimizer is sharded over all (hpZ)
+    adapter_rank, tuned_rank, adapter_on, adapter_mlp
+                   of adapters beside frozen weights (`adapters`)
     layers_per_stage, less_first, less_last
                    layers of a stage, and how many fewer the first and the last one have
 
 Values by path become those of a scenario; `sharding: unless-pipeline` is zero-3, and zero-2 in a pipeline, each of
-whose micro-batches would gather weights again. The number of GPUs is that of nodes, or of ranks, or follows from a
-global batch; where nothing says it, replicas and nodes are unknown.
+whose micro-batches would gather weights again; `again` is zero-3 that gathers them again there, too. The number of GPUs
+is that of nodes, or of ranks, or follows from a global batch; where nothing says it, replicas and nodes are unknown.
 """
 
 import math
@@ -19,11 +23,13 @@ from typing import Any
 
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN
+from hybrid_des.interchange.jobs import adapters
 
 PER_NODE = 8
-UNLESS_PIPELINE = "unless-pipeline"
+UNLESS_PIPELINE, AGAIN = "unless-pipeline", "again"
 QUANTITIES = (
     "per_gpu", "gpus", "shards", "copies", "accumulation", "local_batch", "layers_per_stage", "less_first", "less_last",
+    "group", "secondary", *adapters.QUANTITIES,
 )  # fmt: skip
 _OF_AXES = {  # of no meaning without the axis
     "parallel.context_method": "parallel.context", "parallel.sequence": "parallel.tensor",
@@ -50,6 +56,7 @@ def complete(values: dict[str, Any], stated: Mapping[str, Any], layers: int | No
     known = {**values, **stated}
     assumed += _replicas(values, known, taken, name)
     assumed += [*_sharding(values, known, taken), *_stages(values, known, taken, layers)]
+    assumed += _optimizer(values)
     for path, axis in _OF_AXES.items():
         if known.get(axis, 1) == 1:
             values.pop(path, None)
@@ -104,15 +111,47 @@ def _replicas(values: dict[str, Any], known: Mapping[str, Any], taken: Mapping[s
 
 
 def _sharding(values: dict[str, Any], known: Mapping[str, Any], taken: Mapping[str, Any]) -> list[str]:
-    """What is sharded over all replicas here, where programs shard over some and copy the rest."""
-    shards, copies = taken["shards"], taken["copies"] or 1
-    if values.get("sharding") == UNLESS_PIPELINE:
-        values["sharding"] = "zero-2" if known.get("parallel.pipeline", 1) != 1 else "zero-3"
-    if shards == 1:
+    """What is sharded, and among which ranks; in pipelines, groups of ranks need weights that are gathered again."""
+    pipeline, stated = known.get("parallel.pipeline", 1) != 1, values.get("sharding")
+    if stated == UNLESS_PIPELINE:
+        values["sharding"] = "zero-2" if pipeline else "zero-3"
+    elif stated == AGAIN:
+        values["sharding"] = "zero-3"
+        if pipeline:
+            values["shards.reshard"] = True
+    if taken["shards"] == 1:
         values["sharding"] = "none"
-    if copies == 1 or shards == 1 or values.get("sharding", "none") == "none":
+    group = _group(values, known, taken)
+    sharding = values.get("sharding", "none")
+    if group is None or sharding == "none":
         return []
-    return [f"sharding: {values['sharding']}: over all replicas, where the job has {copies} groups that each shard"]
+    if sharding == "zero-1" or (pipeline and not values.get("shards.reshard")):
+        return [f"sharding: {sharding}: over all replicas, where ranks of the job shard in groups of {group}"]
+    values |= {"shards.ranks": group} | ({"shards.outside": "zero-1"} if taken["secondary"] else {})
+    return []
+
+
+def _optimizer(values: dict[str, Any]) -> list[str]:
+    """Where Muon's matrices are whole if shards of weights divide them."""
+    if values.get("optimizer.kind") != "muon" or values.get("sharding") != "zero-3":
+        return []
+    layout = values["optimizer.muon.layout"] = "layer-sharded"
+    return [f"optimizer.muon.layout: {layout}: each matrix is taken to have one home rank, which no setting says"]
+
+
+def _group(values: Mapping[str, Any], known: Mapping[str, Any], taken: Mapping[str, Any]) -> int | str | None:
+    """The ranks that shard among themselves; None: all that hold the same parameters."""
+    data, context = values.get("parallel.data", known.get("parallel.data")), known.get("parallel.context", 1)
+    holders = None if data in (None, UNKNOWN) else data * context
+    group: int | None = taken["secondary"] or taken["group"]
+    if taken["group"] == "node":
+        per_node = values.get("cluster.gpus_per_node", known.get("cluster.gpus_per_node")) or PER_NODE
+        group = max(1, per_node // known.get("parallel.tensor", 1))
+    elif (copies := taken["copies"] or 1) > 1 and taken["shards"] != 1:
+        group = None if holders is None else holders // copies
+        if group is None:
+            return UNKNOWN
+    return None if group is None or group == 1 or group == holders else group
 
 
 def _ranks(known: Mapping[str, Any]) -> int:

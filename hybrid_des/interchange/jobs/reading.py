@@ -12,6 +12,7 @@ from hybrid_des.files import read_text
 from hybrid_des.interchange.frameworks.megatron import read_megatron
 from hybrid_des.interchange.frameworks.megatron_model import model_flags
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported
+from hybrid_des.interchange.jobs.adapters import place_adapters
 from hybrid_des.interchange.jobs.mappings import Flat, flat_mapping, flattened
 from hybrid_des.interchange.jobs.model_names import model_called
 from hybrid_des.interchange.jobs.plan import PER_NODE, QUANTITIES, complete
@@ -150,6 +151,8 @@ def _read_named(users: tuple[Path, ...], named: str, program: Tool, stated: Stat
 def _scenario(stated: Stated, fixed: Mapping[str, Any], model: Imported | None, name: str) -> Imported:
     """The values of a scenario, with the model that a config.json, a name or the files themselves give."""
     values = {**stated.values}
+    stated.unread += place_adapters(values)
+    tuned: dict[str, Any] = {path: values[path] for path in ("model.frozen", "model.adapters") if path in values}
     if "nproc_per_node" in stated.given and not {"cluster.nodes", "gpus"} & {*values, *fixed}:
         values["cluster.nodes"] = 1
         stated.assumed.append("cluster.nodes: 1: as torchrun starts without --nnodes")
@@ -177,7 +180,8 @@ def _scenario(stated: Stated, fixed: Mapping[str, Any], model: Imported | None, 
         longest = f"model.sequence: {options.sequence}: that of the published model; state that of training"
         stated.assumed.append(longest)
     if stated.flags:
-        return _of_megatron(stated, values, options, fixed, name)
+        imported = _of_megatron(stated, values, options, fixed, name)
+        return imported._replace(values={**_by_base(imported.values), **tuned} if tuned else imported.values)
     values |= dict.fromkeys(stated.undecided, UNKNOWN)
     assumed = complete(values, fixed, None if options is None else options.layers, name)
     if options is not None and options.latent and values.get("recompute") == [OPS] and "recompute" not in fixed:
@@ -188,6 +192,13 @@ def _scenario(stated: Stated, fixed: Mapping[str, Any], model: Imported | None, 
     unread = (*stated.asked, *stated.unread, *stated.minor)
     read = tuple(stated.read)
     return Imported(values, tuple(assumed), unread, tuple(stated.idle), minor=len(stated.minor), read=read)
+
+
+def _by_base(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values whose model has a section, to which others may be added."""
+    return {
+        "model.base" if path == "model" and isinstance(value, str) else path: value for path, value in values.items()
+    }
 
 
 def _defaults(stated: Stated, values: Mapping[str, Any]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from hybrid_des.interchange.recipes import Undecided
 from hybrid_des.options import describe
 from hybrid_des.scenario.composition import nested
 
-_WORDS = ("model_name",)  # targets that take a text; others take whole numbers
+_WORDS = ("model_name", "adapter_on")  # targets that take a value as it is; others take whole numbers
 _OF_LAYOUT = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}  # pipeline_parallel_layer_layout.py
 _OFF: tuple[object, ...] = (None, False, 0, "", "none", "null", [], {})
 
@@ -70,7 +70,8 @@ def translate(flat: Flat, tool: Tool, name: str, stated: Stated) -> None:
     for key, why in table.refused.items():
         stated_there = {given: flat[given] for given in flat if key in (given, tool.inner(given))}
         for given, value in (stated_there or {key: table.defaults.get(key)}).items():
-            if value not in (*_OFF, *table.neutral):
+            named = class_name(value) if given.endswith("_target_") and isinstance(value, str) else value
+            if named not in (*_OFF, *table.neutral):
                 raise UsageError(f"{name}: {given}: {one_line(str(value), LONGEST_SHOWN)}: {why}")
     stated.constants = {**stated.constants, **table.values}
     stated.is_line = stated.is_line and table.flags

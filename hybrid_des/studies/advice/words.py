@@ -115,6 +115,12 @@ def _beside(scenario: Scenario) -> bool:
     return scenario.experts.streams and getattr(scenario.schedule.options, "pairs", True)
 
 
+def _shards(before: Scenario, after: Scenario) -> Iterator[str]:
+    if before.shards.ranks != after.shards.ranks:
+        ranks = after.shards.ranks
+        yield "sharded over all replicas" if ranks is None else f"sharded in groups of {ranks}"
+
+
 def _host(before: Scenario, after: Scenario) -> Iterator[str]:
     if before.cuda_graphs != after.cuda_graphs:
         yield f"CUDA graphs of {'the whole step' if after.cuda_graphs == 'full' else 'layers'}"
@@ -125,5 +131,5 @@ def _host(before: Scenario, after: Scenario) -> Iterator[str]:
 
 
 TOLD: tuple[Callable[[Scenario, Scenario], Iterator[str]], ...] = (
-    _recompute, _layout, _microbatch, _sharding, _schedule, _network, _experts, _host,
+    _recompute, _layout, _microbatch, _sharding, _shards, _schedule, _network, _experts, _host,
 )  # fmt: skip

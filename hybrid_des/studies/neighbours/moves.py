@@ -16,6 +16,7 @@ from hybrid_des.scenario.keys import SHARDING
 from hybrid_des.scenario.stacks import LAYERED, splitting_rule
 from hybrid_des.studies.neighbours.layouts import PLAIN, VIRTUAL, layouts, plain_schedule
 from hybrid_des.studies.neighbours.position import Position
+from hybrid_des.studies.neighbours.shards import fitting, shards_moves
 from hybrid_des.workload.models.layer import OPS
 from hybrid_des.workload.models.stages import RULES
 
@@ -51,7 +52,9 @@ def moves_from(at: Position, *, fits: bool = True) -> Iterator[Move]:
         made.add("host")
     for sort, moves in SORTS.items():
         if sort not in made:
-            yield from (Move(sort, kind, settings) for kind, settings in moves(at) if settings)
+            for kind, settings in moves(at):
+                if settings:
+                    yield Move(sort, kind, {**fitting(at.scenario, settings), **settings})
 
 
 def _recompute(at: Position) -> Iterator[tuple[str, Settings]]:
@@ -89,7 +92,8 @@ def _sharding(at: Position) -> Iterator[tuple[str, Settings]]:
     scenario = at.scenario
     if scenario.parallel.data // scenario.outer_groups * scenario.parallel.context == 1:
         return
-    layered = scenario.parallel.pipeline == 1 or at.by_torchtitan
+    whole = scenario.optimizer.kind != "muon"  # with shards of matrices, a layout of them would be a choice of its own
+    layered = whole and (scenario.parallel.pipeline == 1 or at.by_torchtitan)
     for level in SHARDING if layered else SHARDING[:2]:
         if level != scenario.sharding:
             yield "sharding", {"sharding": level, **_sharded(at, level)}
@@ -242,6 +246,7 @@ SORTS: Mapping[str, Sort] = {
     "layout": layouts,
     "micro-batch": _microbatches,
     "sharding": _sharding,
+    "shards": shards_moves,
     "schedule": _schedules,
     "stages": _stages,
     "network": _network,

@@ -9,6 +9,9 @@
     sharding        where several ranks hold the same parameters: none and zero-1, without a pipeline every level
     buckets         none, and 128 MiB where gradients are reduced during the pipeline
     packing         every registered one, if an axis names it
+    shards.ranks    if an axis names it: all, and the divisors of a node's GPUs, where ranks communicate layer by layer
+    shards.reshard  if an axis names it: with zero-3 what is usual, and the other
+    optimizer.kind  if an axis names it: every one
 
 What the file states stays as it is, unless an axis names it: an axis with values, or the name alone, which stands for
 the values above. The sizes of the layout multiply to the number of GPUs, so an axis of one of them varies them all, and
@@ -37,11 +40,13 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.keys import SHARDING
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.unused_gpus import left_unused, used_gpus
+from hybrid_des.studies.neighbours.shards import fitting
 from hybrid_des.studies.plan_search import default_axes
 from hybrid_des.studies.plan_search.default_axes import planned
 from hybrid_des.studies.plan_search.terms import PACKING, VARIED, Settings
 from hybrid_des.studies.sweep.axes import MOST_CASES, Case, is_key
 from hybrid_des.studies.sweep.runner import with_case
+from hybrid_des.workload.optimizers import OPTIMIZERS
 from hybrid_des.workload.packing import registration as packers
 
 SIZES = (1, 2, 4, 8)  # samples of a micro-batch
@@ -66,6 +71,7 @@ def plans_in(settings: Settings) -> list[Case]:
     plans: dict[str, Case] = {}
     on_its_cluster = _on_clusters(settings)
     completions = DEFAULT if settings.by_default else OPEN
+    completions = (*completions, *((name, NAMED[name]) for name in settings.names if name in NAMED))
     packings = tuple({PACKING: name} for name in packers.names()) if PACKING in settings.names else ({},)
     for combination in product(*settings.axes, packings):
         given = {path: value for part in combination for path, value in part.items() if is_key(path)}
@@ -270,6 +276,12 @@ def _ranks_by_default(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Ma
         yield {**ranks, "parallel.sequence": True} if begins else ranks
 
 
+def _shards_by_default(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Groups of the file that a layout does not allow are left out, as in moves."""
+    own = {} if written.shards.ranks is None else {"shards.ranks": written.shards.ranks}
+    yield {**own, **fitting(written, plan)}
+
+
 def _recompute_by_default(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield from default_axes.recompute_of(written, [*_recompute(written, plan)])
 
@@ -290,6 +302,27 @@ def _buckets(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str
     yield from ({"gradients.bucket": size} for size in sizes)
 
 
+def _groups(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield {"shards.ranks": None}
+    level, again = planned(written, plan, "sharding"), planned(written, plan, "shards.reshard") is True
+    layered = level in SHARDING[2:] and (planned(written, plan, "parallel.pipeline") == 1 or again)
+    holders, per_node = _holders(written, plan), min(kind.gpus_per_node for kind in written.cluster.kinds)
+    if layered:
+        sizes = (size for size in range(2, per_node + 1) if per_node % size == 0 == holders % size and size < holders)
+        yield from ({"shards.ranks": size} for size in sizes)
+
+
+def _reshard(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield {"shards.reshard": None}
+    if planned(written, plan, "sharding") == SHARDING[-1]:
+        yield {"shards.reshard": planned(written, plan, "parallel.pipeline") > 1}
+
+
+def _optimizers(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield from ({"optimizer.kind": kind} for kind in OPTIMIZERS)
+
+
+NAMED = {"shards.ranks": _groups, "shards.reshard": _reshard, "optimizer.kind": _optimizers}
 OPEN: Completions = (
     ("", _ranks), ("parallel.expert", _experts), ("", _samples), ("", _schedule),
     ("recompute", _recompute), ("sharding", _sharding), ("gradients.bucket", _buckets),
@@ -297,4 +330,5 @@ OPEN: Completions = (
 DEFAULT: Completions = (
     ("", _ranks_by_default), ("parallel.expert", _experts), ("", partial(_samples, sizes=default_axes.sizes_of)),
     ("", default_axes.schedules_of), ("recompute", _recompute_by_default),
+    ("", _shards_by_default),
 )  # fmt: skip

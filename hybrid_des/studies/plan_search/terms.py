@@ -45,7 +45,8 @@ VARIED = (
 PACKING = "data.packing"  # varies only by name: documents may have to stay where a data loader puts them
 
 
-NAMES = ("parallel", *VARIED, PACKING)  # that an axis may be without values
+ONLY_NAMED = ("shards.ranks", "shards.reshard", "optimizer.kind")  # vary only where an axis names them
+NAMES = ("parallel", *VARIED, PACKING, *ONLY_NAMED)  # that an axis may be without values
 
 
 _PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")
