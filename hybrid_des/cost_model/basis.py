@@ -25,6 +25,7 @@ from hybrid_des.scenario.sections.training import (
     Schedule,
     Workload,
 )
+from hybrid_des.scenario.stacks import framework_of
 from hybrid_des.workload.models.layer import Attention
 
 
@@ -121,6 +122,12 @@ class CostBasis(NamedTuple):
     def layered(self) -> bool:
         """Whether weights or gradients are divided within a step, layer by layer."""
         return self.shards.layered(self.sharding, self.parallel)
+
+    @property
+    def kept_precision(self) -> str:
+        """The precision in which inputs of products are kept for the backward."""
+        framework = framework_of(self.model)
+        return self.precision if framework is not None and framework.keeps_converted else "bf16"
 
     @property
     def tokens(self) -> int:

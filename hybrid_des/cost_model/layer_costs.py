@@ -16,23 +16,20 @@ input alone; `selective` repeats the attention core and does not keep the score 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from math import ceil
-from typing import Literal, NamedTuple, cast
-
-import numpy as np
+from typing import Literal, NamedTuple
 
 from hybrid_des.collectives.token_exchange import TokenExchange
 from hybrid_des.cost_model.basis import CostBasis
-from hybrid_des.cost_model.elementwise import is_array, larger, rounded_up, times_up
+from hybrid_des.cost_model.elementwise import is_array, larger, times_up
+from hybrid_des.cost_model.kept_activations import kept_bytes, weight_share
 from hybrid_des.cost_model.operation_times import EIGHT_BITS, ELEMENT, HEAD, OPERANDS, Device, Times
 from hybrid_des.workload.models.layer import (
     Attention,
     Elementwise,
     Gemm,
-    Kept,
     Layer,
     Module,
     Operation,
@@ -133,8 +130,8 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     full = recompute == "full"
     modules = [one for one in layer.modules if one.name in recompute] if isinstance(recompute, tuple) else []
     scores = recompute != "selective" and not full
-    counted = kept = _kept(layer, basis, modules, scores=scores)
-    whole = _kept(layer, basis, (), scores=True) if modules or recompute == "selective" else kept
+    counted = kept = kept_bytes(layer, basis, modules, scores=scores)
+    whole = kept_bytes(layer, basis, (), scores=True) if modules or recompute == "selective" else kept
     more = basis.efficiency.kept if basis.efficiency is not None and layer.is_block else Fraction(1)
     kept = times_up(kept, more)
     logits = _logits(basis) if layer.place == "last" else Fraction(1)
@@ -154,7 +151,7 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
         forward=forward,
         backward=(*repeats, *backward),
         kept=inputs if full else kept,
-        weight_share=_weight_share(layer, basis, inputs if full else counted),
+        weight_share=weight_share(layer, basis, inputs if full else counted),
         transient=widest + gradients + repeated + _whole_inputs(layer, basis),
         widest=widest,
         weight_gradients=gradients,
@@ -454,60 +451,6 @@ def _gathered_again(forward: Sequence[Exchange], modules: Sequence[Module]) -> t
     if not any(one.gathers for one in modules):
         return ()
     return tuple(one for one in forward if one.axis == "tensor" and one.does == "all-gather")
-
-
-def _kept(layer: Layer, basis: CostBasis, modules: Sequence[Module], *, scores: bool) -> int:
-    t = basis.parallel.tensor
-    eager = basis.operators.blocks == "eager"
-    if basis.parallel.expert > 1:  # what an exchange brought is kept: torchtitan saves all-to-alls
-        modules = [one._replace(kept=replace(one.kept, received=0)) for one in modules]
-    kept, routed = _kept_per_token(layer, tuple(modules), t, basis.parallel.of_expert, eager=eager)
-    inner = kept.tensor + (_scores(layer, kept.scores, basis) if scores else 0)
-    return rounded_up(basis.tokens * (kept.sequence / basis.regular + inner / t + routed))
-
-
-@lru_cache(maxsize=256)
-def _kept_per_token(
-    layer: Layer, modules: tuple[Module, ...], tensor: int, of_expert: int, *, eager: bool
-) -> tuple[Kept, float]:
-    """What is kept without modules that are computed again, and the part that experts receive, divided over ranks."""
-    kept = layer.kept
-    for module in modules:
-        kept -= module.kept
-        kept += module.sums if module.summed and tensor > 1 else Kept()
-        kept += module.eager if eager else Kept()
-    return kept, float((kept.received * Fraction(of_expert, tensor) + Fraction(kept.expert, tensor)) * layer.balance)
-
-
-def _scores(layer: Layer, size: int, basis: CostBasis) -> float:
-    """Bytes of score matrices per token, of which the layer's samples would have `size`."""
-    core = next((one for one in layer.operations if isinstance(one, Attention)), None)
-    return size * float(basis.reach(core)) / basis.context if core and size else 0.0
-
-
-def _weight_share(layer: Layer, basis: CostBasis, kept: int) -> Fraction:
-    """The share that weight gradients need: inputs and output gradients of products (Qi et al., arXiv 2401.10241)."""
-    needed, tokens = _needed_per_token(layer, basis.parallel.tensor, basis.regular), basis.tokens
-    if is_array(tokens) and is_array(kept):
-        each = zip(tokens.tolist(), kept.tolist(), strict=True)
-        return cast(Fraction, np.array([_share(needed, *one) for one in each], dtype=object))
-    return _share(needed, tokens, kept)
-
-
-def _share(needed: Fraction, tokens: int, kept: int) -> Fraction:
-    over, under = needed.numerator * tokens, needed.denominator * kept
-    return Fraction(min(over, under), under) if kept else Fraction(0)
-
-
-@lru_cache(maxsize=256)
-def _needed_per_token(layer: Layer, inner: int, regular: int) -> Fraction:
-    needed = Fraction(0)
-    for gemm in (one for one in layer.operations if isinstance(one, Gemm) and one.trained):
-        of_input, of_output = {"columns": (regular, inner), "rows": (inner, regular)}.get(
-            gemm.split, (regular, regular)
-        )
-        needed += ELEMENT * gemm.rows * gemm.count * (Fraction(gemm.k, of_input) + Fraction(gemm.n, of_output))
-    return needed
 
 
 def _parameters(own: Parameters, basis: CostBasis) -> tuple[int, int]:

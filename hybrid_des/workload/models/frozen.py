@@ -96,7 +96,7 @@ def _without_gradients(layer: Layer, adapters: Adapters | None) -> Layer:
             kept += Kept(tensor=sum(ELEMENT * thin.n for thin in beside if thin.inner == "down"))
             kept += dropped.pop(source, Kept()) if operation.shares else Kept()
         elif operation.keeps:
-            dropped[operation.name] = _input(operation)
+            dropped[operation.name] = operation.input_kept()
             kept -= dropped[operation.name]
         source = source if operation.shares else operation.name
     held = layer.parameters + layer.frozen
@@ -121,14 +121,6 @@ def _beside(gemm: Gemm, adapters: Adapters) -> Iterator[Gemm]:
                inner="down")  # fmt: skip
     yield Gemm(f"{gemm.name}, adapter up", gemm.n, adapters.rank, "columns" if divided else "none", gemm.rows,
                inner="up")  # fmt: skip
-
-
-def _input(gemm: Gemm) -> Kept:
-    """Bytes per token of the input of a product."""
-    size = int(ELEMENT * gemm.rows * gemm.count * gemm.k)
-    if gemm.expert:
-        return Kept(received=size) if gemm.split == "columns" else Kept(expert=size)
-    return Kept(tensor=size) if gemm.split == "rows" else Kept(sequence=size)
 
 
 def _kept_less(module: Module, dropped: dict[str, Kept]) -> Module:

@@ -68,6 +68,13 @@ class Gemm:
         """Forward FLOP per token; each of the two gradients takes as many."""
         return 2 * self.rows * self.count * self.n * self.k
 
+    def input_kept(self, element: Fraction | int = ELEMENT) -> Kept:
+        """Bytes per token of its input, of elements of so many bytes."""
+        size = round(element * self.rows * self.count * self.k)
+        if self.expert:
+            return Kept(received=size) if self.split == "columns" else Kept(expert=size)
+        return Kept(tensor=size) if self.split == "rows" else Kept(sequence=size)
+
 
 @dataclass(frozen=True)
 class Attention:
@@ -287,6 +294,7 @@ class Module(NamedTuple):
         sums: the size of these results.
         gathers: whether tensor ranks gather their inputs again.
         eager: what is kept besides where every operator is a kernel of its own.
+        unconverted: products whose inputs are then not kept in few bits.
     """
 
     name: str
@@ -297,6 +305,7 @@ class Module(NamedTuple):
     sums: Kept = Kept()
     gathers: bool = False
     eager: Kept = Kept()
+    unconverted: tuple[str, ...] = ()
 
 
 MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe_act", "shared_experts")

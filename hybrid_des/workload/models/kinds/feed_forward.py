@@ -39,6 +39,7 @@ def mlp(options: Block, ffn: int, prefix: str = "") -> Part:
     h, up = options.hidden, up_width(options, ffn)
     inner = Kept(tensor=ELEMENT * (up + ffn))
     operations = tuple(f"{prefix}{name}" for name in ("MLP up", "activation", "MLP down"))
+    name = "shared_experts" if prefix else "mlp"
     halves = options.pytorch and options.mlp in GATED
     gate = linear("MLP gate", h, ffn, "columns", bias=options.bias) if halves else Part()
     return (
@@ -47,7 +48,7 @@ def mlp(options: Block, ffn: int, prefix: str = "") -> Part:
         + Part((_activation(options, f"{prefix}activation", ffn),))
         + linear(f"{prefix}MLP down", ffn, h, "rows", bias=options.bias)
         + Part(kept=Kept(sequence=ELEMENT * h) + inner, transient=ELEMENT * (up + ffn))
-        + Part(modules=(Module("shared_experts" if prefix else "mlp", operations, inner),))
+        + Part(modules=(Module(name, operations, inner, unconverted=(*operations, "router")),))
     )
 
 
@@ -69,7 +70,8 @@ def routed(options: Block, experts: Experts) -> Part:
     kept = Kept(received=ELEMENT * active * length, expert=inner)
     alone = not (experts.beside or (options.beside and options.ffn))  # with its input
     router = linear("router", h, count, "sequence", bias=experts.router_bias, keeps=alone)
-    again = Module("moe_act", ("experts' activation",), Kept(expert=ELEMENT * active * ffn))
+    activated = Kept(expert=ELEMENT * active * ffn)
+    again = Module("moe_act", ("experts' activation",), activated, unconverted=("experts down",))
     biases = Part((_biases_of_experts(active * length),) if options.bias else ())
     inside = Part(products, kept=kept, transient=inner, modules=(again,)) + biases + own
     if experts.latent is None:

@@ -233,7 +233,10 @@ def _block(options: Block) -> Layer:
     own = norm_weights(h, options.norm_parameters)
     count = norms_of(options)
     mixed = sum((_mixed(name, options) for name in options.mixing), Part())
-    parts = [own, _norms(options, count), mixed, *[own] * (count - 1), second_half(options)]
+    second = second_half(options)
+    products = [one for one in (*mixed.operations, *second.operations) if isinstance(one, Gemm)]
+    readers = [one.name for one in products if one.k == h and one.split != "rows" and not one.expert]
+    parts = [own, _norms(options, count, readers), mixed, *[own] * (count - 1), second]
     if p := options.layer_vectors:
         inputs = Part(kept=Kept(sequence=ELEMENT * (h + p)))
         parts += [linear("vector gate", h, p, "sequence"), linear("vector up", p, h, "sequence") + inputs, own]
@@ -272,15 +275,18 @@ def residuals_of(options: Block) -> int:
     return 1 if options.parallel else bool(options.mixing) + options.second
 
 
-def _norms(options: Block, count: int) -> Part:
-    """Norms, residuals and dropout of a block, without weights; kept are inputs of norms, and masks of dropout."""
+def _norms(options: Block, count: int, readers: Sequence[str]) -> Part:
+    """Norms, residuals and dropout of a block, without weights; kept are inputs of norms, and masks of dropout.
+
+    `readers` are the products that take what the norms return.
+    """
     h, adds = options.hidden, residuals_of(options)
     moved = (4 * count + 7 * adds) * h, (6 * count + 9 * adds) * h
     eager = eager_norms(h, count, adds, layer=options.norm == "layer")
     passes = Elementwise("norms and residuals", *moved, "sequence", kernels=count + adds, eager=eager)
     inputs = Kept(sequence=count * ELEMENT * h)
     masks = Kept(sequence=adds * h if options.mlp == "gelu" else 0)
-    again = Module("layernorm", (), inputs, bytes=2 * count * ELEMENT * h)
+    again = Module("layernorm", (), inputs, bytes=2 * count * ELEMENT * h, unconverted=tuple(readers))
     return Part((passes,), kept=inputs + masks, modules=(again,))
 
 
