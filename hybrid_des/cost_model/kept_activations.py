@@ -23,6 +23,7 @@ import numpy as np
 from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.elementwise import is_array, rounded_up
 from hybrid_des.cost_model.operation_times import ELEMENT, OPERANDS
+from hybrid_des.scenario.sections.cluster import WIDE
 from hybrid_des.workload.models.layer import Attention, Gemm, Kept, Layer, Module
 
 PLAIN = ("logits", "router", "shared gate")  # products that stay in 16 bits or more
@@ -96,12 +97,12 @@ def _share(needed: Fraction, tokens: int, kept: int) -> Fraction:
 
 @lru_cache(maxsize=256)
 def _needed_per_token(layer: Layer, inner: int, regular: int, precision: str) -> Fraction:
-    needed = Fraction(0)
+    needed, width = Fraction(0), 4 if precision in WIDE else ELEMENT
     for gemm in (one for one in layer.operations if isinstance(one, Gemm) and one.trained):
         of_input, of_output = {"columns": (regular, inner), "rows": (inner, regular)}.get(
             gemm.split, (regular, regular)
         )
         few = layer.is_block and gemm.name not in PLAIN
-        element = Fraction(OPERANDS.get(precision, ELEMENT) if few else ELEMENT)
+        element = Fraction(OPERANDS.get(precision, width) if few else width)
         needed += element * gemm.rows * gemm.count * (Fraction(gemm.k, of_input) + Fraction(gemm.n, of_output))
     return needed

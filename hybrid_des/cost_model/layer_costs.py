@@ -35,6 +35,7 @@ from hybrid_des.workload.models.layer import (
     Operation,
     Parameters,
     Scan,
+    wider,
 )
 
 Axis = Literal["tensor", "context", "expert"]
@@ -118,6 +119,8 @@ class LayerCosts:
 
 def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 0) -> LayerCosts:
     """The costs of a layer on each of the ranks that share it; `received` are bytes per token of the layer before."""
+    if (factor := basis.element // ELEMENT) > 1:
+        layer, received = wider(layer, factor), factor * received
     parts = tuple((operation, _trained(operation, layer, basis, device)) for operation in layer.operations)
     forward, backward = (tuple(_traffic(layer, basis, parts, received, which)) for which in (0, 1))
     if layer.passed:
@@ -139,7 +142,7 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     widest = times_up(basis.tokens, layer.transient * logits / divided)
     inputs = -(-layer.output * basis.tokens // basis.regular)
     parameters = _parameters(layer.parameters, basis)
-    gradients = ELEMENT * (sum(parameters) + copied_parameters(layer, basis))
+    gradients = basis.element * (sum(parameters) + copied_parameters(layer, basis))
     repeated = kept if full else times_up(whole - counted, more)
     left = _last_product(forward, parts, device) if full and layer.batch_first else NOTHING_LEFT
     again = {"selective": core.forward, "full": times.forward - left.seconds}
@@ -263,7 +266,8 @@ def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
         products += device.product(queries, attention.value_size, keys, count)
     if any(size % ALIGNED for size in (attention.key_size, attention.value_size)):
         products *= UNALIGNED
-    forward, backward = (size * float(basis.reach(attention)) * m / t for size in attention.score_bytes)
+    sizes = (size * basis.element // ELEMENT for size in attention.score_bytes)
+    forward, backward = (size * float(basis.reach(attention)) * m / t for size in sizes)
     passes = device.moving(forward, backward)
     return Times(products + passes.forward, 2 * products + passes.input)
 
@@ -287,7 +291,7 @@ def _traffic(layer: Layer, basis: CostBasis, parts: Parts, received: int, backwa
             yield from _context_traffic(core, basis, _core(parts)[backward] / len(attention), backward)
         for scan in (one for one in layer.operations if isinstance(one, Scan)):
             for each in scan.exchanged(basis.parallel.tensor, basis.context):
-                yield Exchange("context", "all-to-all", round(each * basis.tokens))
+                yield Exchange("context", "all-to-all", round(each * basis.tokens * basis.element // ELEMENT))
     if basis.parallel.expert > 1 and layer.dispatched:
         yield from _token_traffic(layer, basis, backward)
 
@@ -319,7 +323,7 @@ def _tensor_traffic(
         gathers = 0
     if layer.place == "last" and not backward and _gathers_logits(basis):
         columns = sum(one.n for one in layer.operations if isinstance(one, Gemm) and one.name == "logits")
-        yield Exchange("tensor", "all-gather", ELEMENT * basis.tokens * columns)
+        yield Exchange("tensor", "all-gather", basis.element * basis.tokens * columns)
     summing = "reduce-scatter" if basis.parallel.sequence else "all-reduce"
     gathered = size  # inputs of products, which are converted before (NVIDIA/TransformerEngine, pytorch/distributed.py)
     if layer.is_block and basis.precision in OPERANDS:
@@ -373,7 +377,7 @@ def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Ex
 
 def _context_traffic(attention: Attention, basis: CostBasis, core: float, backward: int) -> Iterator[Exchange]:
     """Keys and values of all heads of a tensor rank, or all four tensors of attention."""
-    c, per_head = basis.context, ELEMENT * basis.tokens / basis.parallel.tensor
+    c, per_head = basis.context, basis.element * basis.tokens / basis.parallel.tensor
     key_value = round(per_head * attention.kv_heads * (attention.key_size + attention.value_size))
     if basis.parallel.context_method == "ring":
         behind = core * (c - 1) / c  # attention on the block held before, step by step
@@ -403,6 +407,8 @@ def _logits(basis: CostBasis) -> Fraction:
     """
     how = basis.operators.loss
     divided = basis.parallel.tensor > 1 and not _gathers_logits(basis)
+    if how == "compiled" and basis.element > ELEMENT:
+        return LOGITS["fused"]  # nothing is converted
     return DIVIDED if how == "eager" and divided else LOGITS[how]
 
 

@@ -46,7 +46,6 @@ from hybrid_des.cost_model.layer_costs import (
 )
 from hybrid_des.cost_model.operation_times import ELEMENT, OPERANDS, Times
 from hybrid_des.cost_model.rank_costs import (
-    WEIGHTS,
     HostTimes,
     ModelStates,
     RankCosts,
@@ -298,7 +297,7 @@ class Costing:
         self._dense, self._experts = (
             Sharding.of(
                 basis.sharding, group or whole, once=once, state=state,
-                updating=whole if basis.shards.outside == "zero-1" else None,
+                updating=whole if basis.shards.outside == "zero-1" else None, weight=basis.element,
             )
             for whole, group in ((holders, basis.shards.ranks), (of_experts, basis.shards.of_experts(parallel)))
         )  # fmt: skip
@@ -464,7 +463,8 @@ class Costing:
         copies = self._experts.parts(copied, self._gradient)
         parts = self._dense.parts(dense, self._gradient), self._experts.parts(experts, self._gradient), copies
         weights, gradients = map(sum, zip(*parts, strict=True))
-        fixed = WEIGHTS * frozen // self._dense.weights + WEIGHTS * frozen_experts // self._experts.weights
+        each = self.basis.element
+        fixed = each * frozen // self._dense.weights + each * frozen_experts // self._experts.weights
         updated = dense / self._dense.optimizer + experts / self._experts.optimizer
         lighter = self._dense.state - self.basis.optimizer.state_bytes
         saved = lighter * sum(Fraction(one.elements, self._division(one.expert).optimizer) for one in matrices)

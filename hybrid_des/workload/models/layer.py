@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, fields, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
 
 from hybrid_des.errors import Refusal
@@ -275,6 +275,9 @@ class Kept:
     def __add__(self, other: Kept) -> Kept:
         return Kept(*_sums(self, other))
 
+    def __mul__(self, times: int) -> Kept:
+        return Kept(*(times * size for size in self.sizes))
+
     def __sub__(self, other: Kept) -> Kept:
         return Kept(*(mine - its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
@@ -425,6 +428,37 @@ class Layer(Part):
     def flop(self) -> Fraction:
         """Forward FLOP per token, at balanced load."""
         return sum((operation.flop for operation in self.operations), Fraction(0))
+
+
+@lru_cache(maxsize=256)
+def wider(layer: Layer, times: int) -> Layer:
+    """A layer whose elements are so many times as wide; losses, which are in 32 bits anyway, stay as they are.
+
+    Masks of dropout, which have a byte each, count as elements.
+    """
+    modules = [
+        one._replace(kept=one.kept * times, bytes=one.bytes * times, sums=one.sums * times, eager=one.eager * times)
+        for one in layer.modules
+    ]
+    return replace(
+        layer,
+        operations=tuple(one if one.name == "loss" else _moving_more(one, times) for one in layer.operations),
+        kept=layer.kept * times,
+        modules=tuple(modules),
+        transient=layer.transient * (1 if layer.place == "last" else times),
+        output=layer.output * times,
+        dispatched=layer.dispatched * times,
+    )
+
+
+def _moving_more(operation: Operation, times: int) -> Operation:
+    if isinstance(operation, Kernel):
+        return replace(operation, bytes=operation.bytes * times)
+    if not isinstance(operation, Elementwise):
+        return operation
+    eager, compiled = (way and (way[0] * times, way[1] * times) for way in (operation.eager, operation.compiled))
+    forward, backward = operation.forward * times, operation.backward * times
+    return replace(operation, forward=forward, backward=backward, eager=eager, compiled=compiled)
 
 
 def layer_of(name: str, parts: Iterable[Part], output: int, position: Place = "block", **more: Any) -> Layer:
