@@ -25,6 +25,7 @@ from hybrid_des.collectives.token_exchange import TokenExchange
 from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.elementwise import is_array, larger, times_up
 from hybrid_des.cost_model.kept_activations import kept_bytes, weight_share
+from hybrid_des.cost_model.losses import gathers_logits, logits_again, widest_bytes
 from hybrid_des.cost_model.operation_times import EIGHT_BITS, ELEMENT, HEAD, OPERANDS, Device, Times
 from hybrid_des.workload.models.layer import (
     Attention,
@@ -39,9 +40,6 @@ from hybrid_des.workload.models.layer import (
 )
 
 Axis = Literal["tensor", "context", "expert"]
-# bytes of logits and their gradients at the same time, relative to the 8 of 32-bit ones: 16-bit ones where a compiler
-# joins all that is between (4), or logarithms, their gradients and those of the logits, all of 32 bits (12)
-LOGITS = {"fused": Fraction(1), "compiled": Fraction(4, 8), "eager": Fraction(12, 8), "chunked": Fraction(0)}
 SUMS = ("all-reduce", "reduce-scatter")
 # backwards of scans relative to their forwards, which they compute again: assumed, no public table has them
 SCANNED_AGAIN = 3
@@ -50,7 +48,6 @@ ALIGNED = 8  # elements of 16 bits: tensor cores take rows of a multiple of 16 b
 # how much longer products take without them: A100's peaks, 39 of 312 TFLOP/s in 16 bits (its datasheet; NVIDIA, "Matrix
 # Multiplication Background", section "Requirements to use tensor cores"); assumed for other GPUs, and fitted to nothing
 UNALIGNED = 8
-DIVIDED = Fraction(16, 8)  # as `LOGITS`, eager over tensor ranks: an exponential and a sum more
 
 
 class Exchange(NamedTuple):
@@ -137,9 +134,7 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     whole = kept_bytes(layer, basis, (), scores=True) if modules or recompute == "selective" else kept
     more = basis.efficiency.kept if basis.efficiency is not None and layer.is_block else Fraction(1)
     kept = times_up(kept, more)
-    logits = _logits(basis) if layer.place == "last" else Fraction(1)
-    divided = 1 if layer.place == "last" and _gathers_logits(basis) else basis.parallel.tensor
-    widest = times_up(basis.tokens, layer.transient * logits / divided)
+    widest = widest_bytes(layer, basis)
     inputs = -(-layer.output * basis.tokens // basis.regular)
     parameters = _parameters(layer.parameters, basis)
     gradients = basis.element * (sum(parameters) + copied_parameters(layer, basis))
@@ -150,7 +145,8 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     return LayerCosts(
         operations=parts,
         times=times,
-        again=_again(parts, modules, repeats, basis, device) if modules else again.get(str(recompute), 0.0),
+        again=logits_again(layer, basis, parts, full=full)
+        + (_again(parts, modules, repeats, basis, device) if modules else again.get(str(recompute), 0.0)),
         forward=forward,
         backward=(*repeats, *backward),
         kept=inputs if full else kept,
@@ -204,7 +200,7 @@ def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device)
         if operation.of_each and basis.experts.kernel == "fused":
             return Times()
         over = {"none": 1, "sequence": basis.regular, "tensor": t}[operation.split]
-        if layer.place == "last" and operation.split == "tensor" and _gathers_logits(basis):
+        if layer.place == "last" and operation.split == "tensor" and gathers_logits(basis):
             over = 1  # every rank computes the loss over the whole vocabulary
         busiest = float(layer.balance) if operation.expert else 1.0
         if (known := device.passed(operation.name, operation.forward * m / over * busiest)) is not None:
@@ -321,7 +317,7 @@ def _tensor_traffic(
     sums, gathers = (inside + of_end for of_end in ends)
     if not basis.parallel.sequence:
         gathers = 0
-    if layer.place == "last" and not backward and _gathers_logits(basis):
+    if layer.place == "last" and not backward and gathers_logits(basis):
         columns = sum(one.n for one in layer.operations if isinstance(one, Gemm) and one.name == "logits")
         yield Exchange("tensor", "all-gather", basis.element * basis.tokens * columns)
     summing = "reduce-scatter" if basis.parallel.sequence else "all-reduce"
@@ -398,23 +394,6 @@ def _again(
     passes = sum(one.bytes for one in modules) * basis.tokens / basis.regular
     passes += _copied(repeats) if any(one is COPIES for one, _ in parts) else 0
     return sum(took.forward for one, took in parts if one.name in names) + device.moving(passes, 0).forward
-
-
-def _logits(basis: CostBasis) -> Fraction:
-    """Bytes of logits and their gradients at the same time, relative to those of fused kernels.
-
-    Eager over tensor ranks: torch/distributed/tensor/parallel/loss.py, the backward of both.
-    """
-    how = basis.operators.loss
-    divided = basis.parallel.tensor > 1 and not _gathers_logits(basis)
-    if how == "compiled" and basis.element > ELEMENT:
-        return LOGITS["fused"]  # nothing is converted
-    return DIVIDED if how == "eager" and divided else LOGITS[how]
-
-
-def _gathers_logits(basis: CostBasis) -> bool:
-    """Whether tensor ranks gather the logits, whose gradients each has of the whole vocabulary too."""
-    return basis.parallel.tensor > 1 and basis.operators.logits == "gathered"
 
 
 class SkippedWork(NamedTuple):

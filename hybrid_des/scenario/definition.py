@@ -23,7 +23,7 @@ from hybrid_des.scenario.sections.cluster import QUANTISED, WIDE, WITHOUT_PRIORI
 from hybrid_des.scenario.sections.data import misfits_of_data
 from hybrid_des.scenario.sections.experts import ExpertTraffic, misfits_of_experts, misfits_of_loads, misfits_of_streams
 from hybrid_des.scenario.sections.faults import misfits_of_faults
-from hybrid_des.scenario.sections.operators import Operators
+from hybrid_des.scenario.sections.operators import Operators, misfits_of_operators
 from hybrid_des.scenario.sections.optimizer import Optimizer, misfits_of_optimizer
 from hybrid_des.scenario.sections.perturbations import misfits_of_background, misfits_of_jitter, misfits_of_slow
 from hybrid_des.scenario.sections.shards import Shards, misfits_of_shards
@@ -205,6 +205,7 @@ def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
         message = "is read with a `model` and `recompute: full` only"
         yield misfit(message, "recompute_layers", "recompute", "model")
     yield from misfits_of_sharding(scenario.sharding, scenario.overlap, scenario.gradients, scenario.workload)
+    yield from misfits_of_operators(scenario.operators)
     yield from misfits_of_optimizer(scenario.optimizer, scenario.sharding)
     yield from misfits_of_shards(scenario.shards, scenario.parallel, scenario.sharding, layered=scenario.fsdp)
     if scenario.workload is not None:
