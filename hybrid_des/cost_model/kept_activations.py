@@ -35,7 +35,7 @@ def kept_bytes(layer: Layer, basis: CostBasis, modules: Sequence[Module], *, sco
     t = basis.parallel.tensor
     eager = basis.operators.blocks == "eager"
     if basis.parallel.expert > 1:  # what an exchange brought is kept: torchtitan saves all-to-alls
-        modules = [one._replace(kept=replace(one.kept, received=0)) for one in modules]
+        modules = [one if one.sends else one._replace(kept=replace(one.kept, received=0)) for one in modules]
     kept, routed = _kept_per_token(
         layer, tuple(modules), t, basis.parallel.of_expert, eager=eager, precision=basis.kept_precision
     )

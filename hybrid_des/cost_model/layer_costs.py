@@ -128,7 +128,7 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     core = _core(parts)
     recompute = basis.recompute if layer.is_block else "none"
     full = recompute == "full"
-    modules = [one for one in layer.modules if one.name in recompute] if isinstance(recompute, tuple) else []
+    modules = _outermost(layer.modules, recompute) if isinstance(recompute, tuple) else []
     scores = recompute != "selective" and not full
     counted = kept = kept_bytes(layer, basis, modules, scores=scores)
     whole = kept_bytes(layer, basis, (), scores=True) if modules or recompute == "selective" else kept
@@ -141,7 +141,7 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     repeated = kept if full else times_up(whole - counted, more)
     left = _last_product(forward, parts, device) if full and layer.batch_first else NOTHING_LEFT
     again = {"selective": core.forward, "full": times.forward - left.seconds}
-    repeats = _less(forward, left.sums) if full else _gathered_again(forward, modules)
+    repeats = _less(forward, left.sums) if full else _gathered_again(layer, forward, modules)
     return LayerCosts(
         operations=parts,
         times=times,
@@ -431,8 +431,21 @@ def _whole_inputs(layer: Layer, basis: CostBasis) -> int:
     return 2 * ceil(layer.output * basis.tokens * Fraction(basis.regular - 1, basis.regular))
 
 
-def _gathered_again(forward: Sequence[Exchange], modules: Sequence[Module]) -> tuple[Exchange, ...]:
-    """The gathers of a forward among tensor ranks, if its products need their inputs again."""
+def _outermost(modules: Sequence[Module], names: Sequence[str]) -> list[Module]:
+    """The modules of these names that are not part of another of them."""
+    named = [one for one in modules if one.name in names]
+    sets = [{*one.operations} for one in named]
+    return [one for one, own in zip(named, sets, strict=True) if not own or not any(own < other for other in sets)]
+
+
+def _gathered_again(layer: Layer, forward: Sequence[Exchange], modules: Sequence[Module]) -> tuple[Exchange, ...]:
+    """The gathers of a forward among tensor ranks, if its products need their inputs again.
+
+    Of a second half that is repeated with its messages, all of them: those of one of the halves among tensor ranks.
+    """
+    if any(one.sends for one in modules):
+        each = (one._replace(repeats=one.repeats // layer.halves) if one.axis == "tensor" else one for one in forward)
+        return tuple(one for one in each if one.repeats and one.axis != "context")
     if not any(one.gathers for one in modules):
         return ()
     return tuple(one for one in forward if one.axis == "tensor" and one.does == "all-gather")

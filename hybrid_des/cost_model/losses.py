@@ -2,8 +2,7 @@
 
 Bytes of a logit and its gradient at the same time are 8 of 32 bits each; 4 where a compiler joins all that is between
 16-bit ones; 12 for logarithms, their gradients and those of the logits, all of 32 bits; over tensor ranks 16, with an
-exponential
-and a sum. A chunked loss has those of 12 bytes of some tokens only: Liger's forms gradients in the forward
+exponential and a sum. A chunked loss has 12 bytes each of some tokens only: Liger's forms gradients in the forward
 (linkedin/Liger-Kernel, fused_linear_cross_entropy), others compute the logits of each chunk again in the backward.
 """
 

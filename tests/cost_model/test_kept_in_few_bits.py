@@ -39,7 +39,7 @@ def test_stacks_that_convert_again_keep_16_bits(written):
     assert kept("fp8", model={"written": written}) == kept("bf16", model={"written": written})
 
 
-def test_experts_keep_what_they_received_converted_and_a_router_16_bits():
+def test_experts_keep_converted_tokens_and_a_router_16_bits():
     saved = kept("bf16", model={"experts": EXPERTS}) - kept("fp8-current", model={"experts": EXPERTS})
     assert saved == M * (H + 2 * H + 2 * 128)  # of attention, the experts' tokens, and the results of activations
     shared = {"experts": {**EXPERTS, "shared_ffn": 64}}

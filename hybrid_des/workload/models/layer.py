@@ -298,6 +298,7 @@ class Module(NamedTuple):
         gathers: whether tensor ranks gather their inputs again.
         eager: what is kept besides where every operator is a kernel of its own.
         unconverted: products whose inputs are then not kept in few bits.
+        sends: whether it sends tokens to experts, and sums over tensor ranks, again.
     """
 
     name: str
@@ -309,9 +310,10 @@ class Module(NamedTuple):
     gathers: bool = False
     eager: Kept = Kept()
     unconverted: tuple[str, ...] = ()
+    sends: bool = False
 
 
-MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe_act", "shared_experts")
+MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
 OPS = "ops"  # every second product and what is between products, as torchtitan's selective_ac_option
 
 

@@ -31,7 +31,9 @@ def second_half(options: Block) -> Part:
         part += mlp(options, options.ffn)
     elif not experts.beside:
         part += Part(kept=Kept(sequence=ELEMENT * h))  # the router's input
-    return part
+    names = tuple(one.name for one in part.operations)
+    whole = Module("moe", names, part.kept - Kept(sequence=ELEMENT * h), unconverted=names, sends=True)
+    return part + Part(modules=(whole,))
 
 
 def mlp(options: Block, ffn: int, prefix: str = "") -> Part:
