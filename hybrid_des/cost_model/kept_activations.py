@@ -24,7 +24,7 @@ from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.elementwise import is_array, rounded_up
 from hybrid_des.cost_model.operation_times import ELEMENT, OPERANDS
 from hybrid_des.scenario.sections.cluster import WIDE
-from hybrid_des.workload.models.layer import Attention, Gemm, Kept, Layer, Module
+from hybrid_des.workload.models.layer import OPS, Attention, Gemm, Kept, Layer, Module
 
 PLAIN = ("logits", "router", "shared gate")  # products that stay in 16 bits or more
 DELAYED = "fp8"
@@ -35,7 +35,7 @@ def kept_bytes(layer: Layer, basis: CostBasis, modules: Sequence[Module], *, sco
     t = basis.parallel.tensor
     eager = basis.operators.blocks == "eager"
     if basis.parallel.expert > 1:  # what an exchange brought is kept: torchtitan saves all-to-alls
-        modules = [one if one.sends else one._replace(kept=replace(one.kept, received=0)) for one in modules]
+        modules = [one._replace(kept=replace(one.kept, received=0)) if one.name == OPS else one for one in modules]
     kept, routed = _kept_per_token(
         layer, tuple(modules), t, basis.parallel.of_expert, eager=eager, precision=basis.kept_precision
     )

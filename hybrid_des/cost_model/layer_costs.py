@@ -94,6 +94,7 @@ class LayerCosts:
         transient: bytes that exist only while the layer's backward runs.
         widest: the part of them that is gradients of activations.
         weight_gradients: the part of them that is 16-bit gradients of weights.
+        offloaded: bytes of `kept` that the host holds.
         message: bytes passed on to the next layer.
         parameters: numbers of trained ones held by the rank: those of experts, and others.
         frozen: the same of frozen ones.
@@ -112,6 +113,7 @@ class LayerCosts:
     message: int
     parameters: tuple[int, int]
     frozen: tuple[int, int] = (0, 0)
+    offloaded: int = 0
 
 
 def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 0) -> LayerCosts:
@@ -157,7 +159,20 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
         message=-(-layer.output * basis.tokens // basis.parallel.tensor),
         parameters=parameters,
         frozen=_parameters(layer.frozen, basis),
+        offloaded=_offloaded(layer, basis, modules, inputs if full else kept, more),
     )
+
+
+def _offloaded(layer: Layer, basis: CostBasis, modules: Sequence[Module], kept: int, more: Fraction) -> int:
+    """Bytes of a block's activations that the host holds: a share, or the inputs of modules."""
+    asked = basis.offload.activations
+    if not asked or not layer.is_block:
+        return 0
+    if isinstance(asked, Fraction):
+        return round(asked * kept)
+    moved = [one for one in layer.offloads if one.name in asked]
+    scores = basis.recompute != "selective"
+    return kept - times_up(kept_bytes(layer, basis, [*modules, *moved], scores=scores), more)
 
 
 def _forward_only(layer: Layer, basis: CostBasis, parts: Parts, forward: Sequence[Exchange]) -> LayerCosts:

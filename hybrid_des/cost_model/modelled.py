@@ -371,8 +371,7 @@ class Costing:
         if like is not None and not is_array(self.basis.tokens) and not self.basis.tokens:
             return without_work(like)
         costs = self.parts(layer, received)
-        offloaded = self.basis.offload.activations
-        moved = round(offloaded * costs.kept) if offloaded and layer.is_block else 0
+        moved = costs.offloaded
         forward, backward = self._passes(layer, costs, moved)
         host = forward - costs.times.forward, backward - (costs.times.input + costs.times.weight + costs.again)
         moving = like.moving if like else _moving(costs)

@@ -31,6 +31,7 @@ from hybrid_des.scenario.sections.training import (
     Offload,
     divided,
     misfits_of_durations,
+    misfits_of_offload,
     misfits_of_recompute,
     misfits_of_sharding,
     misfits_of_workload,
@@ -206,6 +207,7 @@ def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
         yield misfit(message, "recompute_layers", "recompute", "model")
     yield from misfits_of_sharding(scenario.sharding, scenario.overlap, scenario.gradients, scenario.workload)
     yield from misfits_of_operators(scenario.operators)
+    yield from misfits_of_offload(scenario.offload, scenario.recompute)
     yield from misfits_of_optimizer(scenario.optimizer, scenario.sharding)
     yield from misfits_of_shards(scenario.shards, scenario.parallel, scenario.sharding, layered=scenario.fsdp)
     if scenario.workload is not None:

@@ -314,6 +314,9 @@ class Module(NamedTuple):
 
 
 MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
+OFFLOADED = (
+    "attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act", "fused_group_mlp",
+)  # fmt: skip
 OPS = "ops"  # every second product and what is between products, as torchtitan's selective_ac_option
 
 
@@ -324,6 +327,7 @@ class Part:
     Attributes:
         sizes: of the tensors that its parameters consist of, in the order in which they are registered; none: one.
         modules: what its backward may compute again.
+        offloads: the inputs of modules that the host may hold.
     """
 
     operations: tuple[Operation, ...] = ()
@@ -332,6 +336,7 @@ class Part:
     transient: int = 0
     sizes: tuple[Parameters, ...] = ()
     modules: tuple[Module, ...] = ()
+    offloads: tuple[Module, ...] = ()
 
     @property
     def tensors(self) -> tuple[Parameters, ...]:
@@ -346,7 +351,14 @@ class Part:
             max(self.transient, other.transient),
             self.tensors + other.tensors,
             self.modules + other.modules,
+            self.offloads + other.offloads,
         )
+
+
+def offload(name: str, *unconverted: str, **kept: int) -> Part:
+    """The inputs of a module that the host may hold, of so many elements per token, and the products that keep them."""
+    sizes = Kept(**{where: ELEMENT * size for where, size in kept.items()})
+    return Part(offloads=(Module(name, (), sizes, unconverted=unconverted),))
 
 
 def weights(*tensors: Parameters) -> Part:
@@ -447,6 +459,7 @@ def wider(layer: Layer, times: int) -> Layer:
         operations=tuple(one if one.name == "loss" else _moving_more(one, times) for one in layer.operations),
         kept=layer.kept * times,
         modules=tuple(modules),
+        offloads=tuple(one._replace(kept=one.kept * times) for one in layer.offloads),
         transient=layer.transient * (1 if layer.place == "last" else times),
         output=layer.output * times,
         dispatched=layer.dispatched * times,

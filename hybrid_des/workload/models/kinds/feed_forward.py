@@ -11,7 +11,18 @@ carry; both projections are outside of the experts, and every tensor rank has th
 from fractions import Fraction
 
 from hybrid_des.workload.models.block import Block
-from hybrid_des.workload.models.layer import ELEMENT, Elementwise, Gemm, Kept, Module, Parameters, Part, linear, weights
+from hybrid_des.workload.models.layer import (
+    ELEMENT,
+    Elementwise,
+    Gemm,
+    Kept,
+    Module,
+    Parameters,
+    Part,
+    linear,
+    offload,
+    weights,
+)
 from hybrid_des.workload.models.sections import GATED, Experts
 
 
@@ -76,6 +87,11 @@ def routed(options: Block, experts: Experts) -> Part:
     again = Module("moe_act", ("experts' activation",), activated, unconverted=("experts down",))
     biases = Part((_biases_of_experts(active * length),) if options.bias else ())
     inside = Part(products, kept=kept, transient=inner, modules=(again,)) + biases + own
+    inside += offload("expert_fc1", "experts up", received=active * length)
+    inside += offload("moe_act", expert=active * up)
+    inside += offload(
+        "fused_group_mlp", "experts up", "experts down", received=active * length, expert=active * (up + ffn)
+    )
     if experts.latent is None:
         return router + inside
     down = linear("latent down", h, length, "sequence", keeps=False)

@@ -49,6 +49,7 @@ from hybrid_des.workload.models.layer import (
     linear,
     norm,
     norm_weights,
+    offload,
     weights,
 )
 from hybrid_des.workload.models.mixers import registration as mixers
@@ -287,7 +288,9 @@ def _norms(options: Block, count: int, readers: Sequence[str]) -> Part:
     inputs = Kept(sequence=count * ELEMENT * h)
     masks = Kept(sequence=adds * h if options.mlp == "gelu" else 0)
     again = Module("layernorm", (), inputs, bytes=2 * count * ELEMENT * h, unconverted=tuple(readers))
-    return Part((passes,), kept=inputs + masks, modules=(again,))
+    names = ["attn_norm", "mlp_norm"] if options.mixing else ["mlp_norm"]
+    each = [offload(name, sequence=count * h // adds) for name in names[:adds]]
+    return sum(each, Part((passes,), kept=inputs + masks, modules=(again,)))
 
 
 def _checkpointed(options: Block) -> Part | None:

@@ -21,11 +21,13 @@ from hybrid_des.workload.models.layer import (
     ELEMENT,
     Attention,
     Elementwise,
+    Gemm,
     Kept,
     Module,
     Parameters,
     Part,
     linear,
+    offload,
     weights,
 )
 from hybrid_des.workload.models.mixers.registration import mixer
@@ -48,6 +50,7 @@ def attention(block: Block) -> Part:
     return (
         inputs
         + Part(kept=Kept(sequence=ELEMENT * h, tensor=ELEMENT * width))
+        + offload("qkv_linear", *(one.name for one in inputs.operations if isinstance(one, Gemm)), sequence=h)
         + _norms(block, queries, keys)
         + core(block, k, d, value)
         + gating(a * value, gate)
@@ -82,4 +85,6 @@ def core(block: Block, kv_heads: int, key: int, value: int) -> Part:
     scores = 0 if flash else 5 * a * s  # softmax, dropout mask, dropout
     layout = Elementwise("head layout", 4 * a * value, 4 * a * value, "tensor")
     again = Module("core_attn", ("attention",), Kept(scores=scores))
-    return Part((scored, layout), kept=Kept(tensor=ELEMENT * a * value, scores=scores), modules=(again,))
+    part = Part((scored, layout), kept=Kept(tensor=ELEMENT * a * value, scores=scores), modules=(again,))
+    inputs = offload("core_attn", tensor=a * key + kv_heads * (key + value))
+    return part + inputs + offload("attn_proj", "attention output", tensor=a * value)
