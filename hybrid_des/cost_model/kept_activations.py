@@ -58,7 +58,7 @@ def _kept_per_token(
 
 def _converted(layer: Layer, modules: Sequence[Module], precision: str) -> Kept:
     """What is kept more, or less, because inputs of products are kept in a precision of few bits."""
-    if precision not in OPERANDS or not layer.is_block:
+    if precision not in OPERANDS or not layer.in_few_bits:
         return Kept()
     bytes_of, more = Fraction(OPERANDS[precision]), Kept()
     unconverted = {name for one in modules for name in one.unconverted}
@@ -102,7 +102,7 @@ def _needed_per_token(layer: Layer, inner: int, regular: int, precision: str) ->
         of_input, of_output = {"columns": (regular, inner), "rows": (inner, regular)}.get(
             gemm.split, (regular, regular)
         )
-        few = layer.is_block and gemm.name not in PLAIN
+        few = layer.in_few_bits and gemm.name not in PLAIN
         element = Fraction(OPERANDS.get(precision, width) if few else width)
         needed += element * gemm.rows * gemm.count * (Fraction(gemm.k, of_input) + Fraction(gemm.n, of_output))
     return needed

@@ -244,7 +244,7 @@ def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Time
         rows /= basis.regular
     if gemm.expert:
         device = device.of_experts
-    quantised = layer.is_block and gemm.name != "logits"
+    quantised = layer.in_few_bits and gemm.name != "logits"
     how = {"quantised": quantised, "converts": not gemm.shares, "anew": layer.batch_first}
     return device.layer_product(larger(1.0, rows), n, k, count, **how)
 
@@ -337,7 +337,7 @@ def _tensor_traffic(
         yield Exchange("tensor", "all-gather", basis.element * basis.tokens * columns)
     summing = "reduce-scatter" if basis.parallel.sequence else "all-reduce"
     gathered = size  # inputs of products, which are converted before (NVIDIA/TransformerEngine, pytorch/distributed.py)
-    if layer.is_block and basis.precision in OPERANDS:
+    if layer.in_few_bits and basis.precision in OPERANDS:
         gathered = round(size * OPERANDS[basis.precision] / ELEMENT)
     for product in beside[:sums]:
         yield Exchange("tensor", summing, size, behind=product, weights=product)

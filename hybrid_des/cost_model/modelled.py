@@ -538,7 +538,7 @@ class Costing:
         16 or 32 bits.
         """
         graphs = self.basis.cuda_graphs
-        if not layer.is_block or graphs == "full" or self.basis.precision not in OPERANDS:
+        if not layer.in_few_bits or graphs == "full" or self.basis.precision not in OPERANDS:
             return 0, 0
         products = [one for one in layer.operations if isinstance(one, Gemm) and one.name != "router"]
         launched = [one for one in products if one.expert or graphs == "none"]

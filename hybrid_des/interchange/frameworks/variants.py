@@ -18,6 +18,8 @@ def unsaid_of_variants(values: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"model.{key}" for key in KEYS if values.get(f"model.{key}"))
     if values.get("model.mlp") in ("geglu", "relu2"):
         yield f"model.mlp: {values['model.mlp']}"
+    if values.get("model.quantised") is False:
+        yield "model.quantised: false"
     if values.get("model.qk_norm") == "layer":
         yield "model.qk_norm: layer"
     experts = values.get("model.experts") or {}

@@ -385,6 +385,7 @@ class Layer(Part):
         halves: residual branches of a block, such as attention and MLP; tensor ranks sum the results of each.
         shares: number of an earlier block whose keys and values it uses, from 0; None: it has its own.
         frozen: parameters without a gradient, beside `parameters`.
+        quantised: whether its products are in the bits of the scenario's precision, or else in 16.
         passed: whether nothing before it, and nothing in it, is trained, so that it has no backward.
     """
 
@@ -400,6 +401,7 @@ class Layer(Part):
     shares: int | None = None
     frozen: Parameters = Parameters()
     passed: bool = False
+    quantised: bool = True
 
     @cached_property
     def _hash(self) -> int:
@@ -417,6 +419,11 @@ class Layer(Part):
     def is_block(self) -> bool:
         """Whether it consists of a block, whose products may be in fewer bits, and which may be recomputed."""
         return self.place == "block" or self.predicts
+
+    @property
+    def in_few_bits(self) -> bool:
+        """Whether its products are in few bits, if those of the scenario are."""
+        return self.is_block and self.quantised
 
     def kernels(self, *, of_experts: bool = False) -> tuple[int, int]:
         """Kernels that forward and backward launch, one per product or pass; or those of experts only.

@@ -247,10 +247,10 @@ def _block(options: Block) -> Layer:
         parts.append(ops)
     halves = residuals_of(options)
     if experts is None:
-        return layer_of("", parts, ELEMENT * h, batch_first=options.pytorch, halves=halves)
+        return layer_of("", parts, ELEMENT * h, batch_first=options.pytorch, halves=halves, quantised=options.quantised)
     sent = ELEMENT * experts.active * (experts.latent or h)
     how: dict[str, Any] = {"dispatched": sent, "balance": experts.balance, "routing": experts.routing}
-    return layer_of("", parts, ELEMENT * h, halves=halves, **how)
+    return layer_of("", parts, ELEMENT * h, halves=halves, quantised=options.quantised, **how)
 
 
 def _mixed(name: str, options: Block) -> Part:
@@ -322,7 +322,7 @@ def _prediction(options: Transformer, inner: Sequence[Block]) -> list[Layer]:
         inside = _block(block.model_copy(update={"window": None}))
         own = Part(*(getattr(inside, field.name) for field in fields(Part)))
         parts = [*(joined if number == 0 else []), own, *(ends if number == len(inner) - 1 else [])]
-        sent = {key: getattr(inside, key) for key in ("dispatched", "balance", "routing", "halves")}
+        sent = {key: getattr(inside, key) for key in ("dispatched", "balance", "routing", "halves", "quantised")}
         layers.append(layer_of("prediction", parts, ELEMENT * h, "last", predicts=True, **sent))
     return layers
 
