@@ -130,6 +130,9 @@ def _done_in(scenario: Scenario) -> StepWork:
     assert scenario.model is not None
     model, schedule = scenario.model.network, scenario.schedule
     again, packed = recomputed(model, scenario.recompute), packed_steps(scenario)
+    if scenario.operators.loss_again:
+        plain = [layer for layer in model.layers if not (layer.is_block and scenario.recompute == "full")]
+        again += [one for layer in plain for one in layer.operations if one.name == "logits"]
     if packed is None:
         samples = schedule.microbatches * schedule.microbatch_size * scenario.parallel.data
         each, less = (

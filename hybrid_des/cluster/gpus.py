@@ -33,6 +33,7 @@ NODE = 8  # GPUs per node, as in nearly all clusters
 LINKS = {"nvlink": "bandwidth", "infiniband": "bandwidth", "pcie": "bandwidth", "host": "bandwidth"}
 DIMENSIONS: Mapping[str, Dimension] = {
     "memory": "size", "peak": "compute", "peak_fp8": "compute", "peak_fp4": "compute",
+    "peak_tf32": "compute", "peak_fp32": "compute",
     "bandwidth": "bandwidth", "latency": "time", "power": "power",
 }  # fmt: skip
 
@@ -53,6 +54,7 @@ class GpuPart:
 
     Attributes:
         peak_fp8, peak_fp4: dense FLOP/s in 8 and in 4 bits; None: no such products.
+        peak_tf32, peak_fp32: dense FLOP/s in 32 bits; None: no such products, or no data sheet was read.
         gpus_per_node: in an NVLink domain, which is a node here.
         topology: how the GPUs of a node are wired.
         host: the link to host memory; by default that of PCIe.
@@ -75,6 +77,8 @@ class GpuPart:
     pcie: LinkPart
     peak_fp8: Fraction | None = None
     peak_fp4: Fraction | None = None
+    peak_tf32: Fraction | None = None
+    peak_fp32: Fraction | None = None
     gpus_per_node: int = NODE
     topology: str = "nodes"
     host: LinkPart | None = None

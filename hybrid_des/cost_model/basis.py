@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hybrid_des.cost_model.documents import Load, PackedSteps, packed_steps
 from hybrid_des.cost_model.elementwise import quotients
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.scenario.sections.cluster import Cluster
+from hybrid_des.scenario.sections.cluster import WIDE, Cluster
 from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.scenario.sections.experts import ExpertTraffic
 from hybrid_des.scenario.sections.operators import Operators
@@ -25,6 +25,7 @@ from hybrid_des.scenario.sections.training import (
     Schedule,
     Workload,
 )
+from hybrid_des.scenario.stacks import framework_of
 from hybrid_des.workload.models.layer import Attention, CoreForm, Scores
 
 
@@ -121,6 +122,18 @@ class CostBasis(NamedTuple):
     def layered(self) -> bool:
         """Whether weights or gradients are divided within a step, layer by layer."""
         return self.shards.layered(self.sharding, self.parallel)
+
+    @property
+    def kept_precision(self) -> str:
+        """The precision in which inputs of products are kept for the backward."""
+        framework = framework_of(self.model)
+        converted = framework is not None and framework.keeps_converted
+        return self.precision if converted or self.precision in WIDE else "bf16"
+
+    @property
+    def element(self) -> int:
+        """Bytes of a weight, and of an element of activations."""
+        return 4 if self.precision in WIDE else 2
 
     @property
     def tokens(self) -> int:

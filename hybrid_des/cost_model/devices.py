@@ -5,9 +5,9 @@ from __future__ import annotations
 from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.cluster.operator_table import NONE_MEASURED
 from hybrid_des.cost_model.basis import CostBasis
-from hybrid_des.cost_model.operation_times import ELEMENT, OPERANDS, PASSES, PER_EXPERT, Device
+from hybrid_des.cost_model.operation_times import OPERANDS, PASSES, PER_EXPERT, Device
 from hybrid_des.scenario.scans import share_of
-from hybrid_des.scenario.sections.cluster import Cluster
+from hybrid_des.scenario.sections.cluster import WIDE, Cluster
 from hybrid_des.scenario.sections.efficiency import SCANS, STREAMS, Efficiency
 
 SUMS = {
@@ -32,11 +32,12 @@ def host_bandwidth(cluster: Cluster) -> float:
 def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
     """Rates that GPUs achieve; the checks of a scenario refuse GPUs that differ or lack a figure."""
     gpu = basis.cluster.kinds[0].gpu
-    peak, memory = float(gpu.peak or 0), float(gpu.bandwidth or 0)
+    wide = basis.precision in WIDE
+    peak, memory = gpu.peak_in(basis.precision if wide else "bf16"), float(gpu.bandwidth or 0)
     codec, fused, several, once = basis.accumulation
     # otherwise each micro-batch's gradients are scattered immediately
     whole = basis.sharding in ("none", "zero-1") or once
-    accumulating, adding = SUMS[codec == "fp16", fused] if whole and several else (ELEMENT, 0)
+    accumulating, adding = SUMS[codec == "fp16", fused] if whole and several else (basis.element, 0)
     return Device(
         flops=gpu.peak_in(basis.precision) * float(efficiency.gemm),
         flops16=peak * float(efficiency.gemm_16bit or efficiency.gemm),
@@ -48,6 +49,7 @@ def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
         head=float(efficiency.attention_head),
         memory=memory * float(efficiency.memory),
         multiprocessors=gpu.multiprocessors or 1,
+        element=basis.element,
         operand=OPERANDS.get(basis.precision),
         passes=PASSES.get(basis.precision, 0),
         accumulating=accumulating,

@@ -16,23 +16,21 @@ input alone; `selective` repeats the attention core and does not keep the score 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from math import ceil
-from typing import Literal, NamedTuple, cast
-
-import numpy as np
+from typing import Literal, NamedTuple
 
 from hybrid_des.collectives.token_exchange import TokenExchange
 from hybrid_des.cost_model.basis import CostBasis
-from hybrid_des.cost_model.elementwise import is_array, larger, rounded_up, times_up
+from hybrid_des.cost_model.elementwise import is_array, larger, times_up
+from hybrid_des.cost_model.kept_activations import kept_bytes, weight_share
+from hybrid_des.cost_model.losses import gathers_logits, logits_again, widest_bytes
 from hybrid_des.cost_model.operation_times import EIGHT_BITS, ELEMENT, HEAD, OPERANDS, Device, Times
 from hybrid_des.workload.models.layer import (
     Attention,
     Elementwise,
     Gemm,
-    Kept,
     Layer,
     Module,
     Operation,
@@ -40,12 +38,10 @@ from hybrid_des.workload.models.layer import (
     Scan,
     Scores,
     SelectiveAttention,
+    wider,
 )
 
 Axis = Literal["tensor", "context", "expert"]
-# bytes of logits and their gradients at the same time, relative to the 8 of 32-bit ones: 16-bit ones where a compiler
-# joins all that is between (4), or logarithms, their gradients and those of the logits, all of 32 bits (12)
-LOGITS = {"fused": Fraction(1), "compiled": Fraction(4, 8), "eager": Fraction(12, 8), "chunked": Fraction(0)}
 SUMS = ("all-reduce", "reduce-scatter")
 # backwards of scans relative to their forwards, which they compute again: assumed, no public table has them
 SCANNED_AGAIN = 3
@@ -54,7 +50,6 @@ ALIGNED = 8  # elements of 16 bits: tensor cores take rows of a multiple of 16 b
 # how much longer products take without them: A100's peaks, 39 of 312 TFLOP/s in 16 bits (its datasheet; NVIDIA, "Matrix
 # Multiplication Background", section "Requirements to use tensor cores"); assumed for other GPUs, and fitted to nothing
 UNALIGNED = 8
-DIVIDED = Fraction(16, 8)  # as `LOGITS`, eager over tensor ranks: an exponential and a sum more
 
 
 class Exchange(NamedTuple):
@@ -101,6 +96,7 @@ class LayerCosts:
         transient: bytes that exist only while the layer's backward runs.
         widest: the part of them that is gradients of activations.
         weight_gradients: the part of them that is 16-bit gradients of weights.
+        offloaded: bytes of `kept` that the host holds.
         message: bytes passed on to the next layer.
         parameters: numbers of trained ones held by the rank: those of experts, and others.
         frozen: the same of frozen ones.
@@ -119,10 +115,13 @@ class LayerCosts:
     message: int
     parameters: tuple[int, int]
     frozen: tuple[int, int] = (0, 0)
+    offloaded: int = 0
 
 
 def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 0) -> LayerCosts:
     """The costs of a layer on each of the ranks that share it; `received` are bytes per token of the layer before."""
+    if (factor := basis.element // ELEMENT) > 1:
+        layer, received = wider(layer, factor), factor * received
     parts = tuple((operation, _trained(operation, layer, basis, device)) for operation in layer.operations)
     forward, backward = (tuple(_traffic(layer, basis, parts, received, which)) for which in (0, 1))
     if layer.passed:
@@ -133,37 +132,49 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     core = _core(parts)
     recompute = basis.recompute if layer.is_block else "none"
     full = recompute == "full"
-    modules = [one for one in layer.modules if one.name in recompute] if isinstance(recompute, tuple) else []
+    modules = _outermost(layer.modules, recompute) if isinstance(recompute, tuple) else []
     scores = recompute != "selective" and not full
-    counted = kept = _kept(layer, basis, modules, scores=scores)
-    whole = _kept(layer, basis, (), scores=True) if modules or recompute == "selective" else kept
+    counted = kept = kept_bytes(layer, basis, modules, scores=scores)
+    whole = kept_bytes(layer, basis, (), scores=True) if modules or recompute == "selective" else kept
     more = basis.efficiency.kept if basis.efficiency is not None and layer.is_block else Fraction(1)
     kept = times_up(kept, more)
-    logits = _logits(basis) if layer.place == "last" else Fraction(1)
-    divided = 1 if layer.place == "last" and _gathers_logits(basis) else basis.parallel.tensor
-    widest = times_up(basis.tokens, layer.transient * logits / divided)
+    widest = widest_bytes(layer, basis)
     inputs = -(-layer.output * layer.streams * basis.tokens // basis.regular)
     parameters = _parameters(layer.parameters, basis)
-    gradients = ELEMENT * (sum(parameters) + copied_parameters(layer, basis))
+    gradients = basis.element * (sum(parameters) + copied_parameters(layer, basis))
     repeated = kept if full else times_up(whole - counted, more)
     left = _last_product(forward, parts, device) if full and layer.batch_first else NOTHING_LEFT
     again = {"selective": core.forward, "full": times.forward - left.seconds}
-    repeats = _less(forward, left.sums) if full else _gathered_again(forward, modules)
+    repeats = _less(forward, left.sums) if full else _gathered_again(layer, forward, modules)
     return LayerCosts(
         operations=parts,
         times=times,
-        again=_again(parts, modules, repeats, basis, device) if modules else again.get(str(recompute), 0.0),
+        again=logits_again(layer, basis, parts, full=full)
+        + (_again(parts, modules, repeats, basis, device) if modules else again.get(str(recompute), 0.0)),
         forward=forward,
         backward=(*repeats, *backward),
         kept=inputs if full else kept,
-        weight_share=_weight_share(layer, basis, inputs if full else counted),
+        weight_share=weight_share(layer, basis, inputs if full else counted),
         transient=widest + gradients + repeated + _whole_inputs(layer, basis),
         widest=widest,
         weight_gradients=gradients,
         message=-(-layer.output * layer.streams * basis.tokens // basis.parallel.tensor),
         parameters=parameters,
         frozen=_parameters(layer.frozen, basis),
+        offloaded=_offloaded(layer, basis, modules, inputs if full else kept, more),
     )
+
+
+def _offloaded(layer: Layer, basis: CostBasis, modules: Sequence[Module], kept: int, more: Fraction) -> int:
+    """Bytes of a block's activations that the host holds: a share, or the inputs of modules."""
+    asked = basis.offload.activations
+    if not asked or not layer.is_block:
+        return 0
+    if isinstance(asked, Fraction):
+        return round(asked * kept)
+    moved = [one for one in layer.offloads if one.name in asked]
+    scores = basis.recompute != "selective"
+    return kept - times_up(kept_bytes(layer, basis, [*modules, *moved], scores=scores), more)
 
 
 def _forward_only(layer: Layer, basis: CostBasis, parts: Parts, forward: Sequence[Exchange]) -> LayerCosts:
@@ -208,7 +219,7 @@ def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device)
         if operation.of_each and basis.experts.kernel == "fused":
             return Times()
         over = {"none": 1, "sequence": basis.regular, "tensor": t}[operation.split]
-        if layer.place == "last" and operation.split == "tensor" and _gathers_logits(basis):
+        if layer.place == "last" and operation.split == "tensor" and gathers_logits(basis):
             over = 1  # every rank computes the loss over the whole vocabulary
         busiest = float(layer.balance) if operation.expert else 1.0
         if (known := device.passed(operation.name, operation.forward * m / over * busiest)) is not None:
@@ -239,7 +250,7 @@ def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Time
         rows /= basis.regular
     if gemm.expert:
         device = device.of_experts
-    quantised = layer.is_block and gemm.name != "logits"
+    quantised = layer.in_few_bits and gemm.name != "logits"
     how = {"quantised": quantised, "converts": not gemm.shares, "anew": layer.batch_first}
     return device.layer_product(larger(1.0, rows), n, k, count, **how)
 
@@ -274,7 +285,8 @@ def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
         products += device.product(queries, attention.value_size, keys, count)
     if any(size % ALIGNED for size in (attention.key_size, attention.value_size)):
         products *= UNALIGNED
-    forward, backward = (size * float(basis.reach(attention)) * m / t for size in attention.score_bytes)
+    sizes = (size * basis.element // ELEMENT for size in attention.score_bytes)
+    forward, backward = (size * float(basis.reach(attention)) * m / t for size in sizes)
     passes = device.moving(forward, backward)
     return Times(products + passes.forward, 2 * products + passes.input)
 
@@ -298,7 +310,7 @@ def _traffic(layer: Layer, basis: CostBasis, parts: Parts, received: int, backwa
             yield from _context_traffic(core, basis, _core(parts)[backward] / len(attention), backward)
         for scan in (one for one in layer.operations if isinstance(one, Scan)):
             for each in scan.exchanged(basis.parallel.tensor, basis.context):
-                yield Exchange("context", "all-to-all", round(each * basis.tokens))
+                yield Exchange("context", "all-to-all", round(each * basis.tokens * basis.element // ELEMENT))
     if basis.parallel.expert > 1 and layer.dispatched:
         yield from _token_traffic(layer, basis, backward)
 
@@ -328,12 +340,12 @@ def _tensor_traffic(
     sums, gathers = (inside + of_end for of_end in ends)
     if not basis.parallel.sequence:
         gathers = 0
-    if layer.place == "last" and not backward and _gathers_logits(basis):
+    if layer.place == "last" and not backward and gathers_logits(basis):
         columns = sum(one.n for one in layer.operations if isinstance(one, Gemm) and one.name == "logits")
-        yield Exchange("tensor", "all-gather", ELEMENT * basis.tokens * columns)
+        yield Exchange("tensor", "all-gather", basis.element * basis.tokens * columns)
     summing = "reduce-scatter" if basis.parallel.sequence else "all-reduce"
     gathered = size  # inputs of products, which are converted before (NVIDIA/TransformerEngine, pytorch/distributed.py)
-    if layer.is_block and basis.precision in OPERANDS:
+    if layer.in_few_bits and basis.precision in OPERANDS:
         gathered = round(size * OPERANDS[basis.precision] / ELEMENT)
     if layer.gathered and basis.parallel.sequence and not backward:
         yield Exchange("tensor", "all-gather", layer.gathered * basis.tokens)
@@ -386,10 +398,10 @@ def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Ex
 
 def _context_traffic(attention: Attention, basis: CostBasis, core: float, backward: int) -> Iterator[Exchange]:
     """Keys and values of all heads of a tensor rank, or all four tensors of attention."""
-    c, per_head = basis.context, ELEMENT * basis.tokens / basis.parallel.tensor
+    c, per_head = basis.context, basis.element * basis.tokens / basis.parallel.tensor
     if isinstance(attention, SelectiveAttention):
         does = "reduce-scatter" if backward else "all-gather"
-        yield Exchange("context", does, ELEMENT * basis.tokens * attention.gathered * c)
+        yield Exchange("context", does, basis.element * basis.tokens * attention.gathered * c)
         return
     key_value = round(per_head * attention.kv_heads * (attention.key_size + attention.value_size))
     if basis.parallel.context_method == "ring":
@@ -411,21 +423,6 @@ def _again(
     passes = sum(one.bytes for one in modules) * basis.tokens / basis.regular
     passes += _copied(repeats) if any(one is COPIES for one, _ in parts) else 0
     return sum(took.forward for one, took in parts if one.name in names) + device.moving(passes, 0).forward
-
-
-def _logits(basis: CostBasis) -> Fraction:
-    """Bytes of logits and their gradients at the same time, relative to those of fused kernels.
-
-    Eager over tensor ranks: torch/distributed/tensor/parallel/loss.py, the backward of both.
-    """
-    how = basis.operators.loss
-    divided = basis.parallel.tensor > 1 and not _gathers_logits(basis)
-    return DIVIDED if how == "eager" and divided else LOGITS[how]
-
-
-def _gathers_logits(basis: CostBasis) -> bool:
-    """Whether tensor ranks gather the logits, whose gradients each has of the whole vocabulary too."""
-    return basis.parallel.tensor > 1 and basis.operators.logits == "gathered"
 
 
 class SkippedWork(NamedTuple):
@@ -463,65 +460,24 @@ def _whole_inputs(layer: Layer, basis: CostBasis) -> int:
     return 2 * ceil(layer.output * basis.tokens * Fraction(basis.regular - 1, basis.regular))
 
 
-def _gathered_again(forward: Sequence[Exchange], modules: Sequence[Module]) -> tuple[Exchange, ...]:
-    """The gathers of a forward among tensor ranks, if its products need their inputs again."""
+def _outermost(modules: Sequence[Module], names: Sequence[str]) -> list[Module]:
+    """The modules of these names that are not part of another of them."""
+    named = [one for one in modules if one.name in names]
+    sets = [{*one.operations} for one in named]
+    return [one for one, own in zip(named, sets, strict=True) if not own or not any(own < other for other in sets)]
+
+
+def _gathered_again(layer: Layer, forward: Sequence[Exchange], modules: Sequence[Module]) -> tuple[Exchange, ...]:
+    """The gathers of a forward among tensor ranks, if its products need their inputs again.
+
+    Of a second half that is repeated with its messages, all of them: those of one of the halves among tensor ranks.
+    """
+    if any(one.sends for one in modules):
+        each = (one._replace(repeats=one.repeats // layer.halves) if one.axis == "tensor" else one for one in forward)
+        return tuple(one for one in each if one.repeats and one.axis != "context")
     if not any(one.gathers for one in modules):
         return ()
     return tuple(one for one in forward if one.axis == "tensor" and one.does == "all-gather")
-
-
-def _kept(layer: Layer, basis: CostBasis, modules: Sequence[Module], *, scores: bool) -> int:
-    t = basis.parallel.tensor
-    eager = basis.operators.blocks == "eager"
-    if basis.parallel.expert > 1:  # what an exchange brought is kept: torchtitan saves all-to-alls
-        modules = [one._replace(kept=replace(one.kept, received=0)) for one in modules]
-    kept, routed = _kept_per_token(layer, tuple(modules), t, basis.parallel.of_expert, eager=eager)
-    inner = kept.tensor + (_scores(layer, kept.scores, basis) if scores else 0)
-    return rounded_up(basis.tokens * (kept.sequence / basis.regular + inner / t + routed + kept.copied))
-
-
-@lru_cache(maxsize=256)
-def _kept_per_token(
-    layer: Layer, modules: tuple[Module, ...], tensor: int, of_expert: int, *, eager: bool
-) -> tuple[Kept, float]:
-    """What is kept without modules that are computed again, and the part that experts receive, divided over ranks."""
-    kept = layer.kept
-    for module in modules:
-        kept -= module.kept
-        kept += module.sums if module.summed and tensor > 1 else Kept()
-        kept += module.eager if eager else Kept()
-    return kept, float((kept.received * Fraction(of_expert, tensor) + Fraction(kept.expert, tensor)) * layer.balance)
-
-
-def _scores(layer: Layer, size: int, basis: CostBasis) -> float:
-    """Bytes of score matrices per token, of which the layer's samples would have `size`."""
-    core = next((one for one in layer.operations if isinstance(one, Attention)), None)
-    return size * float(basis.reach(core)) / basis.context if core and size else 0.0
-
-
-def _weight_share(layer: Layer, basis: CostBasis, kept: int) -> Fraction:
-    """The share that weight gradients need: inputs and output gradients of products (Qi et al., arXiv 2401.10241)."""
-    needed, tokens = _needed_per_token(layer, basis.parallel.tensor, basis.regular), basis.tokens
-    if is_array(tokens) and is_array(kept):
-        each = zip(tokens.tolist(), kept.tolist(), strict=True)
-        return cast(Fraction, np.array([_share(needed, *one) for one in each], dtype=object))
-    return _share(needed, tokens, kept)
-
-
-def _share(needed: Fraction, tokens: int, kept: int) -> Fraction:
-    over, under = needed.numerator * tokens, needed.denominator * kept
-    return Fraction(min(over, under), under) if kept else Fraction(0)
-
-
-@lru_cache(maxsize=256)
-def _needed_per_token(layer: Layer, inner: int, regular: int) -> Fraction:
-    needed = Fraction(0)
-    for gemm in (one for one in layer.operations if isinstance(one, Gemm) and one.trained):
-        of_input, of_output = {"columns": (regular, inner), "rows": (inner, regular), "groups": (inner, inner)}.get(
-            gemm.split, (regular, regular)
-        )
-        needed += ELEMENT * gemm.rows * gemm.count * (Fraction(gemm.k, of_input) + Fraction(gemm.n, of_output))
-    return needed
 
 
 def _parameters(own: Parameters, basis: CostBasis) -> tuple[int, int]:

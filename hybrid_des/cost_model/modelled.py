@@ -46,7 +46,6 @@ from hybrid_des.cost_model.layer_costs import (
 )
 from hybrid_des.cost_model.operation_times import ELEMENT, OPERANDS, Times
 from hybrid_des.cost_model.rank_costs import (
-    WEIGHTS,
     HostTimes,
     ModelStates,
     RankCosts,
@@ -298,7 +297,7 @@ class Costing:
         self._dense, self._experts = (
             Sharding.of(
                 basis.sharding, group or whole, once=once, state=state,
-                updating=whole if basis.shards.outside == "zero-1" else None,
+                updating=whole if basis.shards.outside == "zero-1" else None, weight=basis.element,
             )
             for whole, group in ((holders, basis.shards.ranks), (of_experts, basis.shards.of_experts(parallel)))
         )  # fmt: skip
@@ -372,8 +371,7 @@ class Costing:
         if like is not None and not is_array(self.basis.tokens) and not self.basis.tokens:
             return without_work(like)
         costs = self.parts(layer, received)
-        offloaded = self.basis.offload.activations
-        moved = round(offloaded * costs.kept) if offloaded and layer.is_block else 0
+        moved = costs.offloaded
         forward, backward = self._passes(layer, costs, moved)
         host = forward - costs.times.forward, backward - (costs.times.input + costs.times.weight + costs.again)
         moving = like.moving if like else _moving(costs)
@@ -464,7 +462,8 @@ class Costing:
         copies = self._experts.parts(copied, self._gradient)
         parts = self._dense.parts(dense, self._gradient), self._experts.parts(experts, self._gradient), copies
         weights, gradients = map(sum, zip(*parts, strict=True))
-        fixed = WEIGHTS * frozen // self._dense.weights + WEIGHTS * frozen_experts // self._experts.weights
+        each = self.basis.element
+        fixed = each * frozen // self._dense.weights + each * frozen_experts // self._experts.weights
         updated = dense / self._dense.optimizer + experts / self._experts.optimizer
         lighter = self._dense.state - self.basis.optimizer.state_bytes
         saved = lighter * sum(Fraction(one.elements, self._division(one.expert).optimizer) for one in matrices)
@@ -539,7 +538,7 @@ class Costing:
         16 or 32 bits.
         """
         graphs = self.basis.cuda_graphs
-        if not layer.is_block or graphs == "full" or self.basis.precision not in OPERANDS:
+        if not layer.in_few_bits or graphs == "full" or self.basis.precision not in OPERANDS:
             return 0, 0
         products = [one for one in layer.operations if isinstance(one, Gemm) and one.name != "router"]
         launched = [one for one in products if one.expert or graphs == "none"]

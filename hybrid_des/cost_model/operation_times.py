@@ -72,12 +72,13 @@ class Device:
 
     Attributes:
         flops: FLOP/s of products of ideal shape, in the precision of most products.
-        flops16: the same in 16 bits, for products that are not quantised.
+        flops16: the same in 16 bits, or in 32, for products that are not quantised.
         attention: FLOP/s of flash attention over very many keys, with heads of 128.
         half: keys over which it reaches half of them.
         head: size of heads with which it reaches half of what it would with very large ones.
         memory: bytes per second of its memory.
         multiprocessors: number of them.
+        element: bytes of an element that is not quantised.
         operand: bytes per element of the operands of products in few bits; None: all are in 16 bits.
         passes: times that an operand is read before its conversion.
         accumulating: bytes per weight of the product that also adds a micro-batch's gradients to earlier ones.
@@ -94,6 +95,7 @@ class Device:
     attention: float
     memory: float
     multiprocessors: int
+    element: int = ELEMENT
     operand: float | None = None
     passes: int = 0
     accumulating: float = ELEMENT
@@ -108,14 +110,15 @@ class Device:
     scans: Mapping[str, float] = field(default_factory=dict)
 
     def product(
-        self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False, result: float = ELEMENT
+        self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False, result: float | None = None
     ) -> float:
         """Seconds of `count` products (m × k) · (k × n), with `result` bytes moved per element of the result."""
+        result = self.element if result is None else result
         stacked = is_array(m) or is_array(k)
         known = self.measured.product(m, n, k) if count == 1 and not (quantised or stacked) else None
         if known is not None:
             return known
-        flops, operand = (self.flops, self.operand or 1) if quantised else (self.flops16, ELEMENT)
+        flops, operand = (self.flops, self.operand or 1) if quantised else (self.flops16, self.element)
         moved = (operand * (m * k + k * n) + result * m * n) * count
         share = (shapes if stacked else shape)(m, n, k, count, self.multiprocessors)
         return larger(2 * m * n * k * count / (flops * share), moved / self.memory) + self.each * count

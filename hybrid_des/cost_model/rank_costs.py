@@ -44,6 +44,7 @@ class Sharding(NamedTuple):
     gradients: int = 1
     optimizer: int = 1
     state: Fraction = Fraction(MOMENTS)  # bytes of the optimizer's state per parameter
+    weight: int = WEIGHTS  # bytes of a whole weight
 
     @classmethod
     def of(
@@ -54,6 +55,7 @@ class Sharding(NamedTuple):
         once: bool = False,
         state: Fraction = Fraction(MOMENTS),
         updating: int | None = None,
+        weight: int = WEIGHTS,
     ) -> Sharding:
         """The division that `sharding: name` means for a group of ranks.
 
@@ -62,11 +64,11 @@ class Sharding(NamedTuple):
         """
         level = {"none": 0, "zero-1": 1, "zero-2": 2, "zero-3": 3}[name]
         weights, gradients, optimizer = (ranks if level >= needed else 1 for needed in (3, 2, 1))
-        return cls(weights, 1 if once else gradients, updating or optimizer, state)
+        return cls(weights, 1 if once else gradients, updating or optimizer, state, weight)
 
     def per_parameter(self, gradient: Fraction) -> Fraction:
         """Bytes that a rank holds per parameter; `gradient` are those of an undivided gradient."""
-        return Fraction(WEIGHTS, self.weights) + gradient / self.gradients + self.state / self.optimizer
+        return Fraction(self.weight, self.weights) + gradient / self.gradients + self.state / self.optimizer
 
     def bytes(self, parameters: int, gradient: Fraction) -> int:
         """Bytes that a rank holds for this number of parameters."""
@@ -74,7 +76,7 @@ class Sharding(NamedTuple):
 
     def parts(self, parameters: int, gradient: Fraction) -> tuple[int, int]:
         """Of these bytes, those of weights and of gradients, rounded down; the rest is the optimizer's state."""
-        return parameters * WEIGHTS // self.weights, int(parameters * gradient / self.gradients)
+        return parameters * self.weight // self.weights, int(parameters * gradient / self.gradients)
 
 
 @dataclass(frozen=True)

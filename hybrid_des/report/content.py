@@ -122,6 +122,10 @@ def _setup(run: Run, facts: Mapping[str, Any]) -> str:
     )
 
 
+def _amount(share: Fraction | tuple[str, ...]) -> str:
+    return ", ".join(share) if isinstance(share, tuple) else f"{float(share) * 100:.0f} %"
+
+
 def _model(scenario: Scenario) -> list[str]:
     """The model and how it is trained, in one line."""
     if scenario.model is None:
@@ -139,7 +143,7 @@ def _model(scenario: Scenario) -> list[str]:
         _experts(scenario),
         scenario.sharding if scenario.sharding != "none" else "",
         f"{recomputed(scenario)} recomputation" if scenario.recompute != "none" else "",
-        *(f"{float(share) * 100:.0f} % of {what} on hosts" for what, share in away if share),
+        *(f"{_amount(share)} of {what} on hosts" for what, share in away if share),
         {"none": "", "layers": "CUDA graphs of layers", "full": "a CUDA graph of the step"}[scenario.cuda_graphs],
     ]
     return ["; ".join([", ".join(filter(None, sizes)), ", ".join(filter(None, facts))])]

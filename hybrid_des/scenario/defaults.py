@@ -13,7 +13,7 @@ from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.collectives import codecs
 from hybrid_des.options import OfRanks, mark_of, of_ranks
 from hybrid_des.pipeline import schedules
-from hybrid_des.scenario.sections.cluster import NODES, QUANTISED, Cluster
+from hybrid_des.scenario.sections.cluster import NODES, QUANTISED, WIDE, Cluster
 from hybrid_des.scenario.sections.training import Gradients, Schedule, expanded
 from hybrid_des.scenario.sections.values import per_rank, read_tensors
 from hybrid_des.scenario.stacks import fill_as_framework, fill_as_stack
@@ -69,6 +69,9 @@ def fill_efficiency(efficiency: dict[str, object], scenario: dict[str, object]) 
     """Complete a model's `efficiency` by its stack, and by that of the catalogue for its GPU and precision."""
     fill_as_stack(efficiency, scenario)
     cluster, precision, operators = scenario["cluster"], scenario.get("precision", "bf16"), scenario.get("operators")
+    optimizer = scenario.setdefault("optimizer", {}) if precision in WIDE else None
+    if isinstance(optimizer, dict):
+        optimizer.setdefault("state", {"master": "none"})  # the weights themselves have 32 bits
     gpu = cluster.get("gpu") if isinstance(cluster, Mapping) else None
     if isinstance(gpu, str) and gpu in catalogue.names() and isinstance(precision, str):
         reached = catalogue.part(gpu).efficiency

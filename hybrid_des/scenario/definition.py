@@ -19,11 +19,11 @@ from hybrid_des.scenario.keys import LABEL, ScenarioKeys
 from hybrid_des.scenario.problem import Problem, Problems, misfit
 from hybrid_des.scenario.scans import misfits_of_scans
 from hybrid_des.scenario.sections.bill import misfits_of_bill
-from hybrid_des.scenario.sections.cluster import QUANTISED, WITHOUT_PRIORITIES
+from hybrid_des.scenario.sections.cluster import QUANTISED, WIDE, WITHOUT_PRIORITIES
 from hybrid_des.scenario.sections.data import misfits_of_data
 from hybrid_des.scenario.sections.experts import ExpertTraffic, misfits_of_experts, misfits_of_loads, misfits_of_streams
 from hybrid_des.scenario.sections.faults import misfits_of_faults
-from hybrid_des.scenario.sections.operators import Operators
+from hybrid_des.scenario.sections.operators import Operators, misfits_of_operators
 from hybrid_des.scenario.sections.optimizer import Optimizer, misfits_of_optimizer
 from hybrid_des.scenario.sections.perturbations import misfits_of_background, misfits_of_jitter, misfits_of_slow
 from hybrid_des.scenario.sections.shards import Shards, misfits_of_shards
@@ -31,6 +31,7 @@ from hybrid_des.scenario.sections.training import (
     Offload,
     divided,
     misfits_of_durations,
+    misfits_of_offload,
     misfits_of_recompute,
     misfits_of_sharding,
     misfits_of_workload,
@@ -181,6 +182,15 @@ def _gpus_run_models(scenario: Scenario) -> Iterator[Problem]:
         what = "8-bit" if needed == QUANTISED["fp8"] else scenario.precision
         message = f"{lacking[0]} has no {what} GEMMs; expected another precision or cluster.gpu"
         yield misfit(message, "precision", "cluster.gpu")
+    peak = WIDE.get(scenario.precision)
+    if peak and any(getattr(gpu, peak) is None for gpu in used):
+        message = f"the {scenario.precision} rate of {used[0].name} is not known; expected its figures with {peak}"
+        yield misfit(message, "precision", "cluster.gpu")
+    alone = {"sharding": "none", "experts.dispatch": "bf16", "experts.placement": "static"} if peak else {}
+    for path, expected in alone.items():
+        if (found := attrgetter(path)(scenario)) != expected:
+            message = f"{found}: sends in 16 or 8 bits; with precision {scenario.precision}, expected {expected}"
+            yield misfit(message, path, "precision")
     if len({gpu.name for gpu in used}) > 1:
         message = "a model's times are those of one kind of GPU; give slower nodes a `speed`"
         yield misfit(message, "cluster.nodes", "model")
@@ -196,6 +206,8 @@ def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
         message = "is read with a `model` and `recompute: full` only"
         yield misfit(message, "recompute_layers", "recompute", "model")
     yield from misfits_of_sharding(scenario.sharding, scenario.overlap, scenario.gradients, scenario.workload)
+    yield from misfits_of_operators(scenario.operators)
+    yield from misfits_of_offload(scenario.offload, scenario.recompute)
     yield from misfits_of_optimizer(scenario.optimizer, scenario.sharding)
     yield from misfits_of_shards(scenario.shards, scenario.parallel, scenario.sharding, layered=scenario.fsdp)
     if scenario.workload is not None:

@@ -13,7 +13,7 @@ from hybrid_des.cluster import gpus
 from hybrid_des.errors import UsageError
 from hybrid_des.options import Count, Flag, Section, Text, choice, whole
 from hybrid_des.scenario.sections.bill import PowerOrNone, PriceOrNone, TrainOrNone
-from hybrid_des.scenario.sections.cluster import QUANTISED, Cluster
+from hybrid_des.scenario.sections.cluster import QUANTISED, WIDE, Cluster
 from hybrid_des.scenario.sections.data import DataOrNone
 from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.scenario.sections.experts import ExpertTraffic
@@ -64,8 +64,10 @@ class ScenarioKeys(Section):
     workload: Workload | None = None
     model: PublishedOrOwn = None
     """Instead of `workload`: the network that is trained; a published one by name, or its sizes."""
-    precision: Annotated[str, choice("bf16", "fp16", *QUANTISED)] = "bf16"
+    precision: Annotated[str, choice("bf16", "fp16", *QUANTISED, *WIDE)] = "bf16"
     """Precision of GEMMs; in 8 and 4 bits, attention and logits are in bf16.
+
+    tf32, fp32: all weights and activations have 32 bits.
 
     fp8: a scale per tensor, from earlier steps; fp8-current: from the tensor itself, read once more for it;
     fp8-blockwise: a scale per 128 elements; mxfp8: per 32; nvfp4: 4 bits, a scale per 16."""

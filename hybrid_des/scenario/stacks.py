@@ -42,6 +42,9 @@ Megatron-DeepSpeed reduces as Megatron-LM (DeepSpeed's overlap_comm is off: deep
 XLA's latency-hiding scheduler starts a reduction when its gradients are known (openxla.org, "GPU performance"), in the
 32 bits of the weights (MaxText's weight_dtype); buckets are taken to be PyTorch's.
 
+TransformerEngine, Megatron-LM's in 8 and 4 bits, keeps inputs of products as it converted them; torchao keeps them in
+16 bits and converts them again (torchao/float8/float8_linear.py), and JAX is taken to do the same.
+
 Models of `kind: layers` and of a user's own kind, and a `workload`, have no framework.
 """
 
@@ -64,6 +67,7 @@ class Stack(NamedTuple):
         rule: its rule of buckets where gradients are reduced then.
         besides: who uses it otherwise.
         blocks, loss, attention, kernel, launch: as in the scenario.
+        keeps_converted: whether products in few bits keep inputs as they converted them.
     """
 
     name: str
@@ -75,15 +79,16 @@ class Stack(NamedTuple):
     attention: str = "cudnn"
     kernel: str = "per-expert"
     launch: str = "115 us"
+    keeps_converted: bool = True
 
 
-_PYTORCH = Stack("PyTorch", overlaps=True, rule="ddp", attention="flash-2", kernel="fused")
+_PYTORCH = Stack("PyTorch", overlaps=True, rule="ddp", attention="flash-2", kernel="fused", keeps_converted=False)
 STACKS: Mapping[str, Stack] = {
     "megatron": Stack("Megatron-LM", besides="; NeMo's recipes overlap"),
     "deepspeed": Stack("Megatron-DeepSpeed", loss="eager"),
     "pytorch": _PYTORCH._replace(blocks="eager", loss="eager"),
     "compiled": _PYTORCH._replace(loss="compiled"),
-    "jax": Stack("JAX", overlaps=True, rule="ddp", loss="compiled", kernel="fused", launch="0 us"),
+    "jax": _PYTORCH._replace(name="JAX", loss="compiled", attention="cudnn", launch="0 us"),
 }  # by the value of `model.written`
 LAYERED = ("zero-2", "zero-3")  # what FSDP shards
 OF_TRANSFORMERS = ("transformer", "vision")  # kinds with the operators that were counted

@@ -61,6 +61,59 @@ def test_norms_are_computed_again_from_their_inputs():
     assert 0 < again.again < forward(kept, "norms and residuals")
 
 
+SHARDED = {"parallel": {"expert": 4, "data": 4}, "cluster": {"gpu": "h100", "gpus_per_node": 4}}
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8-current"])
+def test_experts_as_a_whole_keep_the_input_of_their_router(precision):
+    """Of a block with experts, the router's input and what attention and norms need stays (te_checkpoint's input)."""
+    kept, again = (layers(recompute, precision=precision, **SHARDED)[2] for recompute in ("none", ["moe"]))
+    attention = layers(model={"experts": None, "ffn": 1}, precision=precision)[1].kept  # and an MLP of one
+    inner = {"bf16": 2 * H + 2 * 3, "fp8-current": H + 2 * 2 + 1}[precision]  # of that
+    assert again.kept == pytest.approx(attention - M * inner + M * 2 * H, abs=M)
+    assert kept.kept > again.kept
+
+
+def test_experts_as_a_whole_send_their_tokens_again():
+    kept, again = (layers(recompute, **SHARDED)[2] for recompute in ("none", ["moe"]))
+    sent = [one for one in kept.forward if one.axis == "expert"]
+    assert again.backward == (*sent, *kept.backward)
+    assert layers(["moe"], **SHARDED)[1] == layers(**SHARDED)[1]  # a dense block has none
+    names = ("router", "routing", "experts up", "experts' activation", "experts down",
+             "shared MLP up", "shared activation", "shared MLP down")  # fmt: skip
+    assert again.again == pytest.approx(forward(kept, *names))
+
+
+def test_experts_as_a_whole_sum_over_tensor_ranks_again():
+    parallel = {"tensor": 2, "sequence": True}
+    kept, again = (layers(recompute, parallel=parallel)[2] for recompute in ("none", ["moe"]))
+    assert again.backward == (*(one._replace(repeats=1) for one in kept.forward), *kept.backward)
+
+
+def test_a_module_inside_of_another_is_repeated_once():
+    assert layers(["moe", "moe_act", "shared_experts"])[2] == layers(["moe"])[2]
+
+
+def test_experts_without_attention_sum_over_tensor_ranks_again():
+    more = {
+        "parallel": {"tensor": 2, "sequence": True},
+        "model": {"latent": None, "kinds": {"E": {"mixer": "none"}}, "pattern": "E"},
+    }
+    kept, again = (layers(recompute, **more)[2] for recompute in ("none", ["moe"]))
+    assert again.backward == (*kept.forward, *kept.backward)
+
+
+def test_norms_are_part_of_no_other_module():
+    kept, again = layers(["moe"])[2], layers(["layernorm", "moe"])[2]
+    assert kept.kept - again.kept == M * 2 * 2 * H
+
+
+def test_streams_do_not_send_tokens_twice():
+    streams = {"experts": {"streams": True}, "schedule": {"kind": "1f1b", "microbatches": 4}, **SHARDED}
+    with pytest.raises(ScenarioError, match="recompute: repeats the all-to-alls, which streams do not model"):
+        scenario(["moe"], **streams)
+
+
 def test_modules_add_up():
     each = [layers([name])[2] for name in ("mla_up_proj", "moe_act")]
     both = layers(["mla_up_proj", "moe_act"])[2]

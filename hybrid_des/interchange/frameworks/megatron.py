@@ -51,6 +51,7 @@ from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported, b
 from hybrid_des.interchange.frameworks.variants import unsaid_of_variants
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
+from hybrid_des.scenario.sections.cluster import WIDE
 from hybrid_des.workload.models.layer import MODULES, OPS
 
 TENSOR_OVERLAP = 0.7  # share that --tp-comm-overlap is taken to hide, as in the shipped scenarios of published runs
@@ -228,6 +229,7 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
     kind = "workload" if scenario.model is None else scenario.model.kind
     lines = {
         f"model: {kind}: its sizes are no flags of pretrain_gpt.py": "model.layers" not in values,
+        f"precision: {scenario.precision}": scenario.precision in WIDE,
         "model.causal: false": values.get("model.causal") is False,
         "model.post_norm: true": values.get("model.post_norm"),
         f"model.written: {(written := values.get('model.written'))}": written in ("pytorch", "compiled", "jax"),

@@ -20,6 +20,8 @@ FORMATS = {"delayed": "hybrid", "tensorwise": "hybrid", "blockwise": "e4m3", "mx
 
 def write_precision(values: Values) -> Iterable[str]:
     """The flags of a precision."""
+    if values["precision"] not in PRECISIONS:
+        return ()
     flag, beside = PRECISIONS[values["precision"]]
     modules = values["recompute"] if isinstance(values["recompute"], tuple) else ()
     if values["precision"] == "fp8" and {"layernorm", "moe_act"} & {*modules}:  # which delayed scaling does not support

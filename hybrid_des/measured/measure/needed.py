@@ -39,7 +39,7 @@ class NotingDevice(Device):
     needed: Needed = field(default_factory=Needed, compare=False)
 
     def product(
-        self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False, result: float = 2
+        self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False, result: float | None = None
     ) -> float:
         """Note a single product of whole sizes."""
         if count == 1 and not quantised and m == int(m):

@@ -44,6 +44,7 @@ from hybrid_des.scenario.sections.values import Numbers, TopologyName
 NODES = "nodes"
 WITHOUT_PRIORITIES = {"priority": "fifo", "priority-fair": "fair"}  # what these are if all priorities are equal
 MOST_URGENT = 2**20 - 1
+WIDE: Mapping[str, str] = {"tf32": "peak_tf32", "fp32": "peak_fp32"}  # precision of 4-byte elements → its peak
 QUANTISED: Mapping[str, tuple[str, ...]] = {  # precision of few bits → the peaks that a GPU with it has
     "fp8": ("peak_fp8",),
     "fp8-current": ("peak_fp8",),
@@ -70,6 +71,10 @@ class GpuKind(Section):
     """Dense 8-bit rate in FLOP/s."""
     peak_fp4: ComputeRate | None = None
     """Dense 4-bit rate in FLOP/s."""
+    peak_tf32: ComputeRate | None = None
+    """Dense rate of `precision: tf32` in FLOP/s."""
+    peak_fp32: ComputeRate | None = None
+    """Rate of `precision: fp32` in FLOP/s."""
     bandwidth: MemoryBandwidth | None = None
     """Bytes per second of its memory."""
     multiprocessors: Count | None = None
@@ -77,7 +82,8 @@ class GpuKind(Section):
 
     def peak_in(self, precision: str) -> float:
         """Dense FLOP/s in a precision; 0 if unknown."""
-        return float(getattr(self, QUANTISED[precision][0] if precision in QUANTISED else "peak") or 0)
+        few = QUANTISED.get(precision, ("peak",))[0]
+        return float(getattr(self, WIDE.get(precision, few)) or 0)
 
 
 class NvLink(LinkFigures):

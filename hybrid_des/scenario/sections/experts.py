@@ -167,8 +167,11 @@ def misfits_of_streams(
     if overlap.weight_gradients and experts.delay_weight:
         message = "computes weight gradients later, so that they overlap no reduction; give only one of the two"
         yield misfit(message, "experts.delay_weight", "overlap.weight_gradients")
-    if recompute == "full":
-        yield misfit("repeats the all-to-alls, which streams do not model; expected none or selective", "recompute")
+    if recompute == "full" or (isinstance(recompute, tuple) and "moe" in recompute):
+        yield misfit(
+            "repeats the all-to-alls, which streams do not model; expected none, selective or other modules",
+            "recompute",
+        )
     if layered:
         yield misfit("communicates layer by layer; expected none or zero-1", "sharding", "experts.streams")
 

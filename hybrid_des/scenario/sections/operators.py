@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from hybrid_des.options import Section, choice
+from hybrid_des.options import Count, Flag, Section, choice
+from hybrid_des.scenario.problem import Problem, misfit
 
 Attention = Annotated[
     Literal["cudnn", "flash-2", "flash-3", "triton", "plain"], choice("cudnn", "flash-2", "flash-3", "triton", "plain")
@@ -24,7 +26,18 @@ class Operators(Section):
     """Of the loss: fused as by Megatron-LM, compiled by torch.compile, or eager; copies of the logits differ.
 
     chunked: as compiled, for some tokens after the other, so that hardly any logits exist at a time."""
+    loss_chunk: Count | None = None
+    """With `loss: chunked`: tokens at a time, whose logits and gradients take 12 bytes each. Default: hardly any."""
+    loss_again: Flag = False
+    """With `loss: chunked`: whether the backward computes the logits again; otherwise the forward forms gradients."""
     logits: Annotated[Literal["sharded", "gathered"], choice("sharded", "gathered")] = "sharded"
     """Of tensor ranks: each has its part of the vocabulary, or all of it, gathered before the loss.
 
     As in PyTorch without `loss_parallel` (torch/distributed/tensor/parallel)."""
+
+
+def misfits_of_operators(operators: Operators) -> Iterator[Problem]:
+    """Keys of chunked losses beside another loss."""
+    for key in ("loss_chunk", "loss_again"):
+        if getattr(operators, key) and operators.loss != "chunked":
+            yield misfit("is read with `loss: chunked` only", f"operators.{key}", "operators.loss")

@@ -22,6 +22,7 @@ from hybrid_des.options import (
     Count,
     Flag,
     OfRanks,
+    Reads,
     Section,
     SharedOptions,
     Time,
@@ -55,7 +56,7 @@ from hybrid_des.scenario.sections.values import (
 )
 from hybrid_des.workload import models
 from hybrid_des.workload.models import kinds
-from hybrid_des.workload.models.layer import Model
+from hybrid_des.workload.models.layer import OFFLOADED, Model
 
 ZERO = Fraction(0)
 LEAST_HELD = 14  # bytes per parameter where it is sharded: a 16-bit weight, and 12 of the optimizer's state
@@ -315,13 +316,34 @@ class Overlap(Section):
     """Whether sharded parameters are gathered during computation. Default with zero-3: true."""
 
 
+def _offloaded(value: object) -> Fraction | tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        number: Fraction = share().read(value)
+        return number
+    if len(set(map(str, value))) < len(value):
+        raise ValueError("expected names of modules, each once")
+    names = tuple(choice(*OFFLOADED).read(item) for item in value)
+    if "fused_group_mlp" in names and {"expert_fc1", "moe_act"} & {*names}:
+        raise ValueError("fused_group_mlp has those of expert_fc1 and moe_act; give only one of the two")
+    if "attn_proj" in names and "core_attn" not in names:
+        raise ValueError("attn_proj moves what core_attn returns; expected core_attn too")
+    return names or ZERO
+
+
+_OFFLOADED = {
+    "anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"type": "array", "items": {"enum": [*OFFLOADED]}}]
+}
+
+
 class Offload(Section):
     """What is held in the memory of the host, and crosses the GPU's link to it beside computation."""
 
     optimizer: Share = ZERO
     """Share of the optimizer's state, which is read and written once per step."""
-    activations: Share = ZERO
-    """Share of each block's activations, written during its forward and read during its backward."""
+    activations: Annotated[Fraction | tuple[str, ...], Reads(_offloaded, _OFFLOADED)] = ZERO
+    """Share of each block's activations, written during its forward and read during its backward.
+
+    Or a list of modules whose inputs these are, as Megatron-LM's `--offload-modules`: [core_attn, attn_proj]."""
 
 
 def expanded(value: object) -> object:
@@ -409,6 +431,18 @@ def misfits_of_recompute(recompute: str | tuple[str, ...], workload: Workload) -
     elif recompute == "full" and workload.recompute != 0:
         message = "full: repeats all of `forward`; give only one of the two"
         yield misfit(message, "recompute", "workload.recompute")
+
+
+def misfits_of_offload(offload: Offload, recompute: str | tuple[str, ...]) -> Iterator[Problem]:
+    """Modules of which recomputation keeps nothing."""
+    if not isinstance(offload.activations, tuple):
+        return
+    if recompute == "full":
+        message = "names modules, of which recompute full keeps nothing; expected a share"
+        yield misfit(message, "offload.activations", "recompute")
+    inside = [one for one in ("expert_fc1", "moe_act", "fused_group_mlp") if one in offload.activations]
+    if "moe" in recompute and isinstance(recompute, tuple) and inside:
+        yield misfit(f"recompute moe keeps nothing of {', '.join(inside)}", "offload.activations", "recompute")
 
 
 def misfits_of_sharding(

@@ -126,7 +126,7 @@ def _host(before: Scenario, after: Scenario) -> Iterator[str]:
         yield f"CUDA graphs of {'the whole step' if after.cuda_graphs == 'full' else 'layers'}"
     if after.offload.optimizer > before.offload.optimizer:
         yield "optimizer in host memory"
-    if after.offload.activations > before.offload.activations:
+    if after.offload.activations and not before.offload.activations:
         yield "activations in host memory"
 
 

@@ -144,6 +144,8 @@ class Block(AttentionKeys):
     """Residual streams, which each half of a block mixes (mHC), as in DeepSeek-V4. Default: one, as it is."""
     layer_vectors: Count | None = None
     """Length of the vector that each block looks up for every token, as in Gemma 3n."""
+    quantised: Flag = True
+    """Whether products are in the bits of `precision`; false, mostly of a kind of blocks: in 16 bits."""
     written: Written = "megatron"
     """megatron, deepspeed, jax: products joined, sequences before batches; pytorch, compiled: as torchtitan's Llama.
 

@@ -18,7 +18,18 @@ from typing import Annotated, Any
 
 from hybrid_des.errors import unknown
 from hybrid_des.options import Count, Reads, Section, describe, whole
-from hybrid_des.workload.models.layer import ELEMENT, Gemm, Kept, Kernel, Layer, Model, Module, Operation, Parameters
+from hybrid_des.workload.models.layer import (
+    ELEMENT,
+    OFFLOADED,
+    Gemm,
+    Kept,
+    Kernel,
+    Layer,
+    Model,
+    Module,
+    Operation,
+    Parameters,
+)
 
 ALL = "all"
 JOINED = "queries, keys, values"
@@ -96,7 +107,7 @@ def _without_gradients(layer: Layer, adapters: Adapters | None) -> Layer:
             kept += Kept(tensor=sum(ELEMENT * thin.n for thin in beside if thin.inner == "down"))
             kept += dropped.pop(source, Kept()) if operation.shares else Kept()
         elif operation.keeps:
-            dropped[operation.name] = _input(operation)
+            dropped[operation.name] = operation.input_kept()
             kept -= dropped[operation.name]
         source = source if operation.shares else operation.name
     held = layer.parameters + layer.frozen
@@ -108,6 +119,7 @@ def _without_gradients(layer: Layer, adapters: Adapters | None) -> Layer:
         kept=kept,
         sizes=(added,) if added != Parameters() else (),
         modules=tuple(_kept_less(module, dropped) for module in layer.modules),
+        offloads=tuple(_kept_less(module, dropped) for module in layer.offloads),
     )
 
 
@@ -123,18 +135,11 @@ def _beside(gemm: Gemm, adapters: Adapters) -> Iterator[Gemm]:
                inner="up")  # fmt: skip
 
 
-def _input(gemm: Gemm) -> Kept:
-    """Bytes per token of the input of a product."""
-    size = int(ELEMENT * gemm.rows * gemm.count * gemm.k)
-    if gemm.expert:
-        return Kept(received=size) if gemm.split == "columns" else Kept(expert=size)
-    return Kept(tensor=size) if gemm.split == "rows" else Kept(sequence=size)
-
-
 def _kept_less(module: Module, dropped: dict[str, Kept]) -> Module:
     """What recomputing a module saves where inputs of some of its products are not kept anyway."""
     kept = module.kept
-    for name in {*module.operations} | ({"experts down"} if module.name == "moe_act" else set()):
+    inputs = {*module.unconverted} if module.name in OFFLOADED else set[str]()  # of experts' activations too
+    for name in {*module.operations} | inputs:
         less = dropped.get(name, Kept())
         kept = Kept(*(max(0, mine - its) for mine, its in zip(kept.sizes, less.sizes, strict=True)))
     return module._replace(kept=kept)

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, fields, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from hybrid_des.errors import Refusal
@@ -69,6 +69,13 @@ class Gemm:
     def flop(self) -> Fraction:
         """Forward FLOP per token; each of the two gradients takes as many."""
         return 2 * self.rows * self.count * self.n * self.k
+
+    def input_kept(self, element: Fraction | int = ELEMENT) -> Kept:
+        """Bytes per token of its input, of elements of so many bytes."""
+        size = round(element * self.rows * self.count * self.k)
+        if self.expert:
+            return Kept(received=size) if self.split == "columns" else Kept(expert=size)
+        return Kept(tensor=size) if self.split == "rows" else Kept(sequence=size)
 
 
 @dataclass(frozen=True)
@@ -366,6 +373,9 @@ class Kept:
     def __add__(self, other: Kept) -> Kept:
         return Kept(*_sums(self, other))
 
+    def __mul__(self, times: int) -> Kept:
+        return Kept(*(times * size for size in self.sizes))
+
     def __sub__(self, other: Kept) -> Kept:
         return Kept(*(mine - its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
@@ -385,6 +395,8 @@ class Module(NamedTuple):
         sums: the size of these results.
         gathers: whether tensor ranks gather their inputs again.
         eager: what is kept besides where every operator is a kernel of its own.
+        unconverted: products whose inputs are then not kept in few bits.
+        sends: whether it sends tokens to experts, and sums over tensor ranks, again.
     """
 
     name: str
@@ -395,9 +407,14 @@ class Module(NamedTuple):
     sums: Kept = Kept()
     gathers: bool = False
     eager: Kept = Kept()
+    unconverted: tuple[str, ...] = ()
+    sends: bool = False
 
 
-MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe_act", "shared_experts", "mhc")
+MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts", "mhc")
+OFFLOADED = (
+    "attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act", "fused_group_mlp",
+)  # fmt: skip
 OPS = "ops"  # every second product and what is between products, as torchtitan's selective_ac_option
 
 
@@ -410,6 +427,7 @@ class Part:
         modules: what its backward may compute again.
         gathered: bytes per token that the forward of tensor ranks gathers beside the inputs of halves, with sequence
             parallelism: for what each of them computes of all tokens.
+        offloads: the inputs of modules that the host may hold.
     """
 
     operations: tuple[Operation, ...] = ()
@@ -419,6 +437,7 @@ class Part:
     sizes: tuple[Parameters, ...] = ()
     modules: tuple[Module, ...] = ()
     gathered: int = 0
+    offloads: tuple[Module, ...] = ()
 
     @property
     def tensors(self) -> tuple[Parameters, ...]:
@@ -434,7 +453,14 @@ class Part:
             self.tensors + other.tensors,
             self.modules + other.modules,
             self.gathered + other.gathered,
+            self.offloads + other.offloads,
         )
+
+
+def offload(name: str, *unconverted: str, **kept: int) -> Part:
+    """The inputs of a module that the host may hold, of so many elements per token, and the products that keep them."""
+    sizes = Kept(**{where: ELEMENT * size for where, size in kept.items()})
+    return Part(offloads=(Module(name, (), sizes, unconverted=unconverted),))
 
 
 def weights(*tensors: Parameters) -> Part:
@@ -461,6 +487,7 @@ class Layer(Part):
         halves: residual branches of a block, such as attention and MLP; tensor ranks sum the results of each.
         shares: number of an earlier block whose keys and values it uses, from 0; None: it has its own.
         frozen: parameters without a gradient, beside `parameters`.
+        quantised: whether its products are in the bits of the scenario's precision, or else in 16.
         passed: whether nothing before it, and nothing in it, is trained, so that it has no backward.
         streams: residual streams of `output` bytes each that are passed on.
     """
@@ -478,6 +505,7 @@ class Layer(Part):
     frozen: Parameters = Parameters()
     passed: bool = False
     streams: int = 1
+    quantised: bool = True
 
     @cached_property
     def _hash(self) -> int:
@@ -495,6 +523,11 @@ class Layer(Part):
     def is_block(self) -> bool:
         """Whether it consists of a block, whose products may be in fewer bits, and which may be recomputed."""
         return self.place == "block" or self.predicts
+
+    @property
+    def in_few_bits(self) -> bool:
+        """Whether its products are in few bits, if those of the scenario are."""
+        return self.is_block and self.quantised
 
     def kernels(self, *, of_experts: bool = False) -> tuple[int, int]:
         """Kernels that forward and backward launch, one per product or pass; or those of experts only.
@@ -520,6 +553,38 @@ class Layer(Part):
     def flop(self) -> Fraction:
         """Forward FLOP per token, at balanced load."""
         return sum((operation.flop for operation in self.operations), Fraction(0))
+
+
+@lru_cache(maxsize=256)
+def wider(layer: Layer, times: int) -> Layer:
+    """A layer whose elements are so many times as wide; losses, which are in 32 bits anyway, stay as they are.
+
+    Masks of dropout, which have a byte each, count as elements.
+    """
+    modules = [
+        one._replace(kept=one.kept * times, bytes=one.bytes * times, sums=one.sums * times, eager=one.eager * times)
+        for one in layer.modules
+    ]
+    return replace(
+        layer,
+        operations=tuple(one if one.name == "loss" else _moving_more(one, times) for one in layer.operations),
+        kept=layer.kept * times,
+        modules=tuple(modules),
+        offloads=tuple(one._replace(kept=one.kept * times) for one in layer.offloads),
+        transient=layer.transient * (1 if layer.place == "last" else times),
+        output=layer.output * times,
+        dispatched=layer.dispatched * times,
+    )
+
+
+def _moving_more(operation: Operation, times: int) -> Operation:
+    if isinstance(operation, Kernel):
+        return replace(operation, bytes=operation.bytes * times)
+    if not isinstance(operation, Elementwise):
+        return operation
+    eager, compiled = (way and (way[0] * times, way[1] * times) for way in (operation.eager, operation.compiled))
+    forward, backward = operation.forward * times, operation.backward * times
+    return replace(operation, forward=forward, backward=backward, eager=eager, compiled=compiled)
 
 
 def layer_of(name: str, parts: Iterable[Part], output: int, position: Place = "block", **more: Any) -> Layer:

@@ -11,7 +11,18 @@ carry; both projections are outside of the experts, and every tensor rank has th
 from fractions import Fraction
 
 from hybrid_des.workload.models.block import Block
-from hybrid_des.workload.models.layer import ELEMENT, Elementwise, Gemm, Kept, Module, Parameters, Part, linear, weights
+from hybrid_des.workload.models.layer import (
+    ELEMENT,
+    Elementwise,
+    Gemm,
+    Kept,
+    Module,
+    Parameters,
+    Part,
+    linear,
+    offload,
+    weights,
+)
 from hybrid_des.workload.models.sections import GATED, Experts
 
 
@@ -31,7 +42,9 @@ def second_half(options: Block) -> Part:
         part += mlp(options, options.ffn)
     elif not experts.beside:
         part += Part(kept=Kept(sequence=ELEMENT * h))  # the router's input
-    return part
+    names = tuple(one.name for one in part.operations)
+    whole = Module("moe", names, part.kept - Kept(sequence=ELEMENT * h), unconverted=names, sends=True)
+    return part + Part(modules=(whole,))
 
 
 def mlp(options: Block, ffn: int, prefix: str = "") -> Part:
@@ -39,6 +52,7 @@ def mlp(options: Block, ffn: int, prefix: str = "") -> Part:
     h, up = options.hidden, up_width(options, ffn)
     inner = Kept(tensor=ELEMENT * (up + ffn))
     operations = tuple(f"{prefix}{name}" for name in ("MLP up", "activation", "MLP down"))
+    name = "shared_experts" if prefix else "mlp"
     halves = options.pytorch and options.mlp in GATED
     gate = linear("MLP gate", h, ffn, "columns", bias=options.bias) if halves else Part()
     return (
@@ -47,7 +61,7 @@ def mlp(options: Block, ffn: int, prefix: str = "") -> Part:
         + Part((_activation(options, f"{prefix}activation", ffn),))
         + linear(f"{prefix}MLP down", ffn, h, "rows", bias=options.bias)
         + Part(kept=Kept(sequence=ELEMENT * h) + inner, transient=ELEMENT * (up + ffn))
-        + Part(modules=(Module("shared_experts" if prefix else "mlp", operations, inner),))
+        + Part(modules=(Module(name, operations, inner, unconverted=(*operations, "router")),))
     )
 
 
@@ -69,9 +83,15 @@ def routed(options: Block, experts: Experts) -> Part:
     kept = Kept(received=ELEMENT * active * length, expert=inner)
     alone = not (experts.beside or (options.beside and options.ffn))  # with its input
     router = linear("router", h, count, "sequence", bias=experts.router_bias, keeps=alone)
-    again = Module("moe_act", ("experts' activation",), Kept(expert=ELEMENT * active * ffn))
+    activated = Kept(expert=ELEMENT * active * ffn)
+    again = Module("moe_act", ("experts' activation",), activated, unconverted=("experts down",))
     biases = Part((_biases_of_experts(active * length),) if options.bias else ())
     inside = Part(products, kept=kept, transient=inner, modules=(again,)) + biases + own
+    inside += offload("expert_fc1", "experts up", received=active * length)
+    inside += offload("moe_act", expert=active * up)
+    inside += offload(
+        "fused_group_mlp", "experts up", "experts down", received=active * length, expert=active * (up + ffn)
+    )
     if experts.latent is None:
         return router + inside
     down = linear("latent down", h, length, "sequence", keeps=False)

@@ -57,6 +57,7 @@ def checkpointed_experts(h: int, queries: int, keys: int, active: int, inner: in
         summed=("attention output",),
         sums=Kept(sequence=ELEMENT * h),
         gathers=True,
+        unconverted=experts,
     )
     return Part(modules=(ops,))
 

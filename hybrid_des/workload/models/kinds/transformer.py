@@ -50,6 +50,7 @@ from hybrid_des.workload.models.layer import (
     linear,
     norm,
     norm_weights,
+    offload,
     weights,
 )
 from hybrid_des.workload.models.mixers import registration as mixers
@@ -237,7 +238,10 @@ def _block(options: Block) -> Layer:
     own = norm_weights(h, options.norm_parameters)
     count = norms_of(options)
     mixed = sum((_mixed(name, options) for name in options.mixing), Part())
-    parts = [own, _norms(options, count), mixed, *[own] * (count - 1), second_half(options)]
+    second = second_half(options)
+    products = [one for one in (*mixed.operations, *second.operations) if isinstance(one, Gemm)]
+    readers = [one.name for one in products if one.k == h and one.split != "rows" and not one.expert]
+    parts = [own, _norms(options, count, readers), mixed, *[own] * (count - 1), second]
     if p := options.layer_vectors:
         inputs = Part(kept=Kept(sequence=ELEMENT * (h + p)))
         parts += [linear("vector gate", h, p, "sequence"), linear("vector up", p, h, "sequence") + inputs, own]
@@ -245,7 +249,11 @@ def _block(options: Block) -> Layer:
         parts.append(Part(kept=Kept(sequence=-ELEMENT * h)))  # both halves keep the same input
     if ops := _checkpointed(options):
         parts.append(ops)
-    how: dict[str, Any] = {"halves": residuals_of(options), "streams": options.streams or 1}
+    how: dict[str, Any] = {
+        "halves": residuals_of(options),
+        "streams": options.streams or 1,
+        "quantised": options.quantised,
+    }
     if options.streams:
         parts = mixed_streams(h, options.streams, residuals_of(options), parts)
     if experts is None:
@@ -278,16 +286,22 @@ def residuals_of(options: Block) -> int:
     return 1 if options.parallel else bool(options.mixing) + options.second
 
 
-def _norms(options: Block, count: int) -> Part:
-    """Norms, residuals and dropout of a block, without weights; kept are inputs of norms, and masks of dropout."""
+def _norms(options: Block, count: int, readers: Sequence[str]) -> Part:
+    """Norms, residuals and dropout of a block, without weights; kept are inputs of norms, and masks of dropout.
+
+    `readers` are the products that take what the norms return.
+    """
     h, adds = options.hidden, 0 if options.streams else residuals_of(options)  # a kernel of streams adds
     moved = (4 * count + 7 * adds) * h, (6 * count + 9 * adds) * h
     eager = eager_norms(h, count, adds, layer=options.norm == "layer")
     passes = Elementwise("norms and residuals", *moved, "sequence", kernels=count + adds, eager=eager)
     inputs = Kept(sequence=count * ELEMENT * h)
     masks = Kept(sequence=residuals_of(options) * h if options.mlp == "gelu" else 0)
-    again = Module("layernorm", (), inputs, bytes=2 * count * ELEMENT * h)
-    return Part((passes,), kept=inputs + masks, modules=(again,))
+    again = Module("layernorm", (), inputs, bytes=2 * count * ELEMENT * h, unconverted=tuple(readers))
+    halves = residuals_of(options)
+    names = ["attn_norm", "mlp_norm"] if options.mixing else ["mlp_norm"]
+    each = [offload(name, sequence=count * h // halves) for name in names[:halves]]
+    return sum(each, Part((passes,), kept=inputs + masks, modules=(again,)))
 
 
 def _checkpointed(options: Block) -> Part | None:
@@ -319,7 +333,9 @@ def _prediction(options: Transformer, inner: Sequence[Block]) -> list[Layer]:
         inside = _block(block.model_copy(update={"window": None}))
         own = Part(*(getattr(inside, field.name) for field in fields(Part)))
         parts = [*(joined if number == 0 else []), own, *(ends if number == len(inner) - 1 else [])]
-        sent = {key: getattr(inside, key) for key in ("dispatched", "balance", "routing", "halves", "streams")}
+        sent = {
+            key: getattr(inside, key) for key in ("dispatched", "balance", "routing", "halves", "streams", "quantised")
+        }
         layers.append(layer_of("prediction", parts, ELEMENT * h, "last", predicts=True, **sent))
     return layers
 

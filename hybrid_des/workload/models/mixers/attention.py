@@ -21,11 +21,13 @@ from hybrid_des.workload.models.layer import (
     ELEMENT,
     Attention,
     Elementwise,
+    Gemm,
     Kept,
     Module,
     Parameters,
     Part,
     linear,
+    offload,
     weights,
 )
 from hybrid_des.workload.models.mixers.registration import mixer
@@ -48,6 +50,7 @@ def attention(block: Block) -> Part:
     return (
         inputs
         + Part(kept=Kept(sequence=ELEMENT * h, tensor=ELEMENT * width))
+        + offload("qkv_linear", *(one.name for one in inputs.operations if isinstance(one, Gemm)), sequence=h)
         + _norms(block, queries, keys)
         + core(block, k, d, value)
         + gating(a * value, gate)
@@ -87,4 +90,6 @@ def scored_by(scored: Attention, width: int, scores: int = 0) -> Part:
     """A core whose heads have results of `width` elements together, and that keeps so many bytes of scores."""
     layout = Elementwise("head layout", 4 * width, 4 * width, "tensor")
     again = Module("core_attn", ("attention",), Kept(scores=scores))
-    return Part((scored, layout), kept=Kept(tensor=ELEMENT * width, scores=scores), modules=(again,))
+    part = Part((scored, layout), kept=Kept(tensor=ELEMENT * width, scores=scores), modules=(again,))
+    heads = scored.heads * scored.key_size + scored.kv_heads * (scored.key_size + scored.value_size)
+    return part + offload("core_attn", tensor=heads) + offload("attn_proj", "attention output", tensor=width)

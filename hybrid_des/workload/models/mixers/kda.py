@@ -22,7 +22,7 @@ def kda(block: Block) -> Part:
     sizes, h = block.kda, block.hidden
     n, d = sizes.heads, sizes.size
     width = n * d
-    gate = linear("gate", h, width, "columns") if sizes.full_gate else _low_rank("gate", h, d, width)
+    gate = linear("gate", h, width, "columns", keeps=False) if sizes.full_gate else _low_rank("gate", h, d, width)
     passes = (
         Elementwise("convolution", 2 * ELEMENT * 3 * width, 5 * ELEMENT * 3 * width, "tensor"),
         Scan("delta rule", "kda", n * flop_of(d, d), n, n, there=5 * width + n, shared=0, back=width),
@@ -40,4 +40,5 @@ def kda(block: Block) -> Part:
 
 
 def _low_rank(name: str, h: int, rank: int, width: int) -> Part:
-    return linear(f"{name} down", h, rank, "sequence") + linear(f"{name} up", rank, width, "columns")
+    down = linear(f"{name} down", h, rank, "sequence", keeps=False)
+    return down + linear(f"{name} up", rank, width, "columns", keeps=False)

@@ -9,7 +9,7 @@ With an `indexer` (DeepSeek-V3.2), queries attend to the keys that it selects; s
 from __future__ import annotations
 
 from hybrid_des.workload.models.block import Block
-from hybrid_des.workload.models.layer import ELEMENT, Kept, Module, Part, linear, norm
+from hybrid_des.workload.models.layer import ELEMENT, Kept, Module, Part, linear, norm, offload
 from hybrid_des.workload.models.mixers.attention import core, gating
 from hybrid_des.workload.models.mixers.registration import mixer
 from hybrid_des.workload.models.mixers.selection import flash_core, indexer_of
@@ -22,6 +22,8 @@ def latent(block: Block) -> Part:
     sizes, h, a = block.latent, block.hidden, block.heads
     q, kv, key = sizes.query, sizes.key_value, sizes.nope + sizes.rope
     part = Part(kept=Kept(sequence=ELEMENT * h))
+    first = "queries down" if q else "queries"
+    part += offload("qkv_linear", first, "keys and values down", sequence=h)
     if q:
         part += linear("queries down", h, q, "sequence") + norm("query norm", q, q)
         part += Part(kept=Kept(sequence=ELEMENT * q))
