@@ -33,7 +33,7 @@ def _names(command: str, action: argparse.Action) -> Callable[[], Sequence[str]]
     by_argument: dict[tuple[str, str], Callable[[], Sequence[str]]] = {
         ("collective", "name"): _collectives, ("collective", "codec"): _codecs, ("docs", "page"): _pages,
         ("gpus", "name"): _gpus, ("init", "name"): _shipped, ("schedules", "name"): _schedules,
-        ("import", "schedule"): _schedules, ("collective", "servers_on"): lambda: ["ranks", "hosts"],
+        ("import", "schedule"): _schedules, ("models", "name"): _models, ("collective", "servers_on"): lambda: ["ranks", "hosts"],
     }  # fmt: skip
     return _gpus if action.dest == "gpu" else by_argument.get((command, action.dest))
 
@@ -55,6 +55,12 @@ def _gpus() -> Sequence[str]:
     from hybrid_des.cluster import gpus
 
     return gpus.names()
+
+
+def _models() -> Sequence[str]:
+    from hybrid_des.workload.models import catalogue
+
+    return catalogue.names()
 
 
 def _schedules() -> Sequence[str]:
