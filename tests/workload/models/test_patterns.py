@@ -1,10 +1,11 @@
 """Kinds of blocks and their pattern: counts against published totals, and laws that every mixer keeps."""
 
 from fractions import Fraction
+from typing import get_args
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from support.counting import Counting, counted
 from support.tables import from_table
@@ -13,11 +14,14 @@ from hybrid_des import costs, load, simulate
 from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.modelled import layer_parts
 from hybrid_des.errors import Refusal, ScenarioError
+from hybrid_des.options import Section
 from hybrid_des.scenario.export import to_mapping
+from hybrid_des.workload.models.block import Block
 from hybrid_des.workload.models.catalogue import expanded, model, names
 from hybrid_des.workload.models.kinds.pattern import expanded as names_in
 from hybrid_des.workload.models.kinds.registration import ModelRefusal
 from hybrid_des.workload.models.layer import Attention, Gemm, Scan
+from hybrid_des.workload.models.mixers import registration as mixers
 
 BASE = {"layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 96, "sequence": 64}
 EXPERTS = {"count": 8, "active": 2, "ffn": 32}
@@ -185,11 +189,49 @@ VARIANTS = {
 MODEL_WIDE = {"vectors": {"layer_vectors": 16}}
 
 
-@given(st.sampled_from(sorted(VARIANTS)), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.sampled_from([1, 2]))
+RANKS = [1, 2, 4], [1, 2], [1, 2]  # tensor, context, expert
+
+
+@given(st.sampled_from(sorted(VARIANTS)), *map(st.sampled_from, RANKS))
 def test_ranks_do_the_work_of_a_layer_together(name, tensor, context, expert):
+    check_ranks({**BASE, **MODEL_WIDE.get(name, {})}, VARIANTS[name], tensor, context, expert)
+
+
+SIZES = {"heads": int, "head_size": int}  # of a mixer that has no sizes of its own
+
+
+@given(st.data(), st.sampled_from(mixers.names()), *map(st.sampled_from, RANKS[:2]))
+def test_ranks_share_every_mixer_of_any_sizes(data, name, tensor, context):
+    """Whatever is registered as a mixer; sizes that do not fit each other or the ranks are refused, and drawn again."""
+    key = mixers.find(name).facts["sizes"]
+    fields = Block.model_fields[key].annotation if key else None
+    sizes = data.draw(any_sizes(SIZES if fields is None else section_of(fields)))
+    kind = {"mixer": name, **({key: sizes} if key else sizes)}
+    try:
+        check_ranks(BASE, kind, tensor, context)
+    except (ModelRefusal, ScenarioError):
+        assert len({*sizes.values()}) > 1  # equal sizes of 4 and more fit each other and the ranks
+        reject()
+
+
+def section_of(annotation):
+    """The section among the alternatives of an optional key."""
+    return next(one for one in get_args(annotation) if isinstance(one, type) and issubclass(one, Section))
+
+
+def any_sizes(section):
+    """Values for the keys of a section, of which optional ones are left out."""
+    if isinstance(section, dict):
+        fields = section
+    else:
+        fields = {key: field.annotation for key, field in section.model_fields.items()}
+    known = {int: st.sampled_from([4, 8, 16]), bool: st.booleans()}
+    return st.fixed_dictionaries({key: known[kind] for key, kind in fields.items() if kind in known})
+
+
+def check_ranks(base, kind, tensor, context, expert=1):
     """FLOP, parameters and kept bytes of all ranks are those of a rank that holds the whole layer."""
-    kinds = {"x": VARIANTS[name], "y": {"ffn": 128, "mixer": "attention"}}
-    values = {**BASE, **MODEL_WIDE.get(name, {}), "kinds": kinds, "pattern": "x y"}
+    values = {**base, "kinds": {"x": kind, "y": {"ffn": 128, "mixer": "attention"}}, "pattern": "x y"}
     whole = model(values).layers[1]
     expert = expert if whole.routing else 1
     sizes = {"tensor": tensor, "context": context, "expert": expert, "data": expert, "sequence": tensor > 1}
@@ -308,6 +350,14 @@ def test_ranks_that_cannot_share_a_scan_are_refused(parallel, said):
     assert said in str(error.value)
 
 
+@from_table
+def test_ranks_that_cannot_share_a_linear_mixer_are_refused(model, parallel, said):
+    cluster, rates = {"gpu": "h100", "nodes": 8}, {"lightning": 0.01}
+    with pytest.raises((ScenarioError, Refusal)) as error:
+        simulate(scenario({**BASE, **model}, cluster=cluster, parallel=parallel, efficiency=rates))
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
 def test_a_prediction_in_its_own_stage_copies_both_matrices():
     """Megatron-LM's layouts "t|m|L": the embedding of the next token, and logits of its own."""
     values = {**BASE, "predictions": 1}
@@ -321,6 +371,20 @@ def test_a_prediction_in_its_own_stage_copies_both_matrices():
     assert apart[2] == prediction.parameters.total + 2 * 96 * 64
     assert apart[3] == whole.layers[-1].parameters.total
     assert load(scenario(values, parallel={"pipeline": 4, "stages": "Ett|tt|m|L"})).parallel.stages == (2, 2, "m", "L")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_times_of_stages_with_predictions_sum(count):
+    """However the modules are laid out, their stages together take what one stage takes that has everything."""
+    values = {**BASE, "predictions": count}
+    layouts = (f"Et|tt|t|{'m' * count}L", f"Ett|tt|{'m' * count}|L", f"Et|tt|t{'m' * count}|L")
+    times = ("forward_s", "input_gradient_s", "weight_gradient_s")
+    whole = costs(scenario(values))
+    for stages in layouts:
+        divided = costs(scenario(values, parallel={"pipeline": 4, "stages": stages}))
+        assert len(divided) == 4
+        for time in times:
+            assert divided[time].sum() == pytest.approx(whole[time].sum(), rel=1e-12)
 
 
 @from_table

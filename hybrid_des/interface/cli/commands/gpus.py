@@ -94,7 +94,8 @@ def _lines(shown: list[Figure]) -> list[str]:
 
 def page() -> str:
     """All GPUs and their sources as a page in Markdown."""
-    return "\n".join([PAGE, *markdown_table(HEADS, [cells(columns(name)) for name in gpus.names()]), *_sections()]) + "\n"
+    rows = [cells(columns(name)) for name in gpus.names()]
+    return "\n".join([PAGE, *markdown_table(HEADS, rows), *_sections()]) + "\n"
 
 
 def _sections() -> Iterator[str]:
