@@ -6,9 +6,9 @@ from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.cluster.operator_table import NONE_MEASURED
 from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.operation_times import ELEMENT, OPERANDS, PASSES, PER_EXPERT, Device
-from hybrid_des.scenario.scans import share_of
+from hybrid_des.scenario.scans import scans_of, share_of
 from hybrid_des.scenario.sections.cluster import Cluster
-from hybrid_des.scenario.sections.efficiency import SCANS, Efficiency
+from hybrid_des.scenario.sections.efficiency import Efficiency
 
 SUMS = {
     # whether sums of gradients have 16 bits, whether they are fused → bytes per weight that the product writes and
@@ -36,6 +36,7 @@ def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
     codec, fused, several, once = basis.accumulation
     # otherwise each micro-batch's gradients are scattered immediately
     whole = basis.sharding in ("none", "zero-1") or once
+    rates = {scan.rate for scan in scans_of(basis.model.network)} if basis.model is not None else ()
     accumulating, adding = SUMS[codec == "fp16", fused] if whole and several else (ELEMENT, 0)
     return Device(
         flops=gpu.peak_in(basis.precision) * float(efficiency.gemm),
@@ -53,5 +54,5 @@ def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
         accumulating=accumulating,
         adding=adding,
         measured=efficiency.table or NONE_MEASURED,
-        scans={name: peak * (share_of(name, efficiency, gpu.name) or 0.0) for name in SCANS},
+        scans={rate: peak * (share_of(rate, efficiency, gpu.name) or 0.0) for rate in rates},
     )

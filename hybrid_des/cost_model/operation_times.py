@@ -86,7 +86,7 @@ class Device:
         per_expert: seconds that the product of each expert takes besides.
         each: seconds that each of several products takes besides.
         measured: times of operators of some shapes and sizes, which take these.
-        scans: FLOP/s of cores of linear mixers, by the key of `efficiency`.
+        scans: FLOP/s of cores of linear mixers, by their rate.
     """
 
     flops: float
@@ -105,7 +105,7 @@ class Device:
     measured: OperatorTable = NONE_MEASURED
     half: float = 0.0
     head: float = 0.0
-    scans: Mapping[str, float] = field(default_factory=dict)
+    scans: Mapping[str | Fraction, float] = field(default_factory=dict)
 
     def product(
         self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False, result: float = ELEMENT

@@ -210,7 +210,7 @@ def test_ranks_share_every_mixer_of_any_sizes(data, name, tensor, context):
     try:
         check_ranks(BASE, kind, tensor, context)
     except (ModelRefusal, ScenarioError):
-        assert len({*sizes.values()}) > 1  # equal sizes of 4 and more fit each other and the ranks
+        assert len({*sizes.values()}) > 1  # equal sizes of 8 and more fit each other and the ranks
         reject()
 
 
@@ -225,7 +225,7 @@ def any_sizes(section):
         fields = section
     else:
         fields = {key: field.annotation for key, field in section.model_fields.items()}
-    known = {int: st.sampled_from([4, 8, 16]), bool: st.booleans()}
+    known = {int: st.sampled_from([8, 16, 32]), bool: st.booleans()}
     return st.fixed_dictionaries({key: known[kind] for key, kind in fields.items() if kind in known})
 
 
