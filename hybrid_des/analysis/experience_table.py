@@ -18,7 +18,7 @@ from hybrid_des.scenario.defaults import fill_efficiency
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.training import ModelChoice
 from hybrid_des.workload.models.kinds import registration as kinds
-from hybrid_des.workload.models.layer import Gemm
+from hybrid_des.workload.models.layer import Gemm, Scan
 
 Units = NDArray[np.float64]
 
@@ -54,7 +54,7 @@ class Likeness(NamedTuple):
     Attributes:
         gpu: the generation, such as "a100".
         precision: that of products.
-        kind: "dense" or "experts".
+        kind: "dense", "experts", or "linear": with cores of linear mixers, which no run in the table has.
         stack: the software, a value of `model.written`; "" if it is not known.
         sharded: whether single layers are sharded.
         divided: whether tensor ranks divide layers.
@@ -94,7 +94,7 @@ class Likeness(NamedTuple):
         return cls(
             scenario.cluster.kinds[0].gpu.name.partition("-")[0],
             PRECISIONS.get(scenario.precision, scenario.precision),
-            "experts" if experts else "dense",
+            "linear" if any(isinstance(one, Scan) for one in operations) else "experts" if experts else "dense",
             stack or _stack(scenario.model),
             scenario.fsdp,
             parallel.tensor > 1,
@@ -116,8 +116,8 @@ class Likeness(NamedTuple):
     @property
     def place(self) -> str:
         """Its software, kind of model and GPU in words: "Megatron with experts on H100"."""
-        experts = " with experts" if self.kind == "experts" else ""
-        software = STACKS.get(self.stack, self.stack) + experts
+        with_parts = {"experts": " with experts", "linear": " with linear mixers"}.get(self.kind, "")
+        software = STACKS.get(self.stack, self.stack) + with_parts
         return f"{software.strip()} on {self.gpu.upper()}" if software else self.gpu.upper()
 
     def decades(self, other: Likeness, name: str) -> float:

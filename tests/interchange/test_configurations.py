@@ -179,6 +179,14 @@ def test_letters_of_hybrid_layers_are_kinds():
     assert found["mamba"] == {"heads": 8, "head_size": 64, "groups": 1, "state": 128, "conv": 4, "chunk": 256}
 
 
+def test_linear_mixers_are_read_with_a_gpu_of_known_rates():
+    found = read(DENSE | NEMOTRON | {"hybrid_override_pattern": "M-" * 6})
+    assert found.values["cluster.gpu"] == "h100" and found.assumed[0].startswith("cluster.gpu: h100: the rates")
+    lightning = read(DENSE | {"model_type": "minimax_text_01", "attn_type_list": [0, 0, 1] * 4})
+    assert lightning.values["efficiency.lightning"] == UNKNOWN
+    assert nested(lightning.values)["model"]["pattern"] == "lightning*2 attention"
+
+
 @pytest.mark.parametrize(("changed", "said"), [
     ({"hybrid_override_pattern": "M-M"}, "3 kinds of layers for 12 layers"),
     ({"hybrid_override_pattern": "M?" * 6}, "hybrid_override_pattern: expected letters of M, *, E, -"),

@@ -13,7 +13,7 @@ from typing import Any
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.interchange.frameworks import hugging_face_tables as tables
 from hybrid_des.interchange.frameworks.foreign import foreign
-from hybrid_des.interchange.frameworks.hugging_face_kinds import layers_of
+from hybrid_des.interchange.frameworks.hugging_face_kinds import KNOWN, layers_of, machine_of
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported, published_model
 from hybrid_des.options import describe
 from hybrid_des.workload.models.catalogue import merged
@@ -67,10 +67,13 @@ def read_hugging_face(text: str, name: str) -> Imported:
     values = (
         {"model": published} if isinstance(published, str) else {f"model.{key}": one for key, one in published.items()}
     )
+    machine = machine_of(model)
+    gpu = [f"cluster.gpu: {KNOWN}: the rates of its linear mixers are known there"] if "cluster.gpu" in machine else []
+    values |= machine
     unread, idle = config.rest()
     beside = known.beside if known is not None else ()
     lines = (*unread, *(f"model_type: {family}: not described here: {one}" for one in beside))
-    return Imported(values, tuple(_assumed(config, model, known)), lines, idle)
+    return Imported(values, (*gpu, *_assumed(config, model, known)), lines, idle)
 
 
 def _parsed(text: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -7,12 +7,15 @@ transformers/models/*/configuration_*.py (github.com/huggingface/transformers) a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
 from hybrid_des.errors import UsageError
+from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN
 
 Change = Mapping[str, Any]  # keys of a block that differ from the model's
 NONE = "none"
+KNOWN = "h100"  # a GPU with rates of linear mixers
 
 
 class Settings(Protocol):
@@ -53,6 +56,13 @@ def layers_of(config: Settings, family: str, model: Mapping[str, Any]) -> dict[s
     return {**sizes, "kinds": kinds, "pattern": _pattern_of([_name_of(change) for change in changes])}
 
 
+def machine_of(model: Mapping[str, Any]) -> dict[str, Any]:
+    """A GPU on which the rates of a model's linear mixers are known, or the rate that is known of none."""
+    if model.get("lightning"):
+        return {"efficiency.lightning": UNKNOWN}
+    return {"cluster.gpu": KNOWN} if any(model.get(key) for key in ("mamba", "delta", "kda")) else {}
+
+
 def _name_of(change: Change) -> str:
     """A name that says what a layer is."""
     mixers = change.get("mixer", "attention")
@@ -73,10 +83,16 @@ def _pattern_of(names: Sequence[str]) -> str:
     while begin < period:
         repeats = {size: _repeats(names[begin:period], size) for size in range(1, period - begin + 1)}
         size = max(repeats, key=lambda size: (size * repeats[size] * (repeats[size] > 1), -size))
-        group, times = " ".join(names[begin : begin + size]), repeats[size]
+        group, times = _runs(names[begin : begin + size]), repeats[size]
         words.append(group if times == 1 else f"{group}*{times}" if size == 1 else f"({group})*{times}")
         begin += size * times
     return " ".join(words)
+
+
+def _runs(names: Sequence[str]) -> str:
+    """Names, with equal neighbours as a number."""
+    counts = [(name, len([*same])) for name, same in groupby(names)]
+    return " ".join(name if times == 1 else f"{name}*{times}" for name, times in counts)
 
 
 def _repeats(names: Sequence[str], size: int) -> int:

@@ -11,6 +11,7 @@ from support.counting import Counting, counted
 from support.tables import from_table
 
 from hybrid_des import costs, load, simulate
+from hybrid_des.analysis.experience_table import Likeness
 from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.modelled import layer_parts
 from hybrid_des.errors import Refusal, ScenarioError
@@ -248,6 +249,20 @@ def check_ranks(base, kind, tensor, context, expert=1):
     assert divided.kept * tensor * context == pytest.approx(alone.kept + twice, rel=1e-6)
 
 
+@pytest.mark.parametrize("name", sorted(VARIANTS))
+def test_stages_hold_and_compute_a_model_together(name):
+    kinds = {"x": VARIANTS[name], "y": {"ffn": 128, "mixer": "attention"}}
+    values = {**BASE, **MODEL_WIDE.get(name, {}), "kinds": kinds, "pattern": "x y"}
+    tables = [
+        costs(scenario(values, parallel={"pipeline": ranks}, efficiency={"lightning": 0.01})) for ranks in (1, 2, 4)
+    ]
+    for table in tables:
+        assert table.parameters.sum() == model(values).parameters
+        assert len(table) == 1 or table.kept_bytes.sum() == tables[0].kept_bytes.sum()
+        for column in ("forward_s", "input_gradient_s", "weight_gradient_s"):
+            assert table[column].sum() == pytest.approx(tables[0][column].sum(), abs=1e-9)
+
+
 def test_counting_is_of_the_flop_of_a_layer():
     alone = counted(load(scenario(BASE)), 1)
     assert alone.times.forward == pytest.approx(64 * float(model(BASE).layers[1].flop))
@@ -403,3 +418,9 @@ def test_operators_are_repeated_where_those_of_all_blocks_are_known():
     with pytest.raises(ScenarioError, match="recompute: this model has no mla_up_proj; expected some of"):
         load(scenario(values, recompute=["mla_up_proj"]))
     load(scenario({**values, "kinds": {"a": {}, "b": {"window": 8}}}, recompute=["ops"]))
+
+
+def test_no_measured_run_is_like_one_with_linear_mixers():
+    found = load(scenario({**BASE, "mixer": "mamba2", "mamba": MAMBA}))
+    assert Likeness.of(found).place == "Megatron with linear mixers on H100"
+    assert Likeness.of(load(scenario(BASE))).place == "Megatron on H100"

@@ -135,7 +135,8 @@ def transformer(options: Transformer) -> Model:
     """Embedding, blocks, and logits with loss."""
     of_blocks = block_options(options)
     if options.written != "megatron" and not all(one.pytorch for one in of_blocks):
-        options, *of_blocks = [one.model_copy(update={"written": "megatron"}) for one in (options, *of_blocks)]
+        copies = {id(one): one.model_copy(update={"written": "megatron"}) for one in (options, *of_blocks)}
+        options, *of_blocks = [copies[id(one)] for one in (options, *of_blocks)]
     ends = (*_predictions(options, of_blocks[-1]), _logits(options))
     if options.adapters is not None and options.frozen is None:
         raise ModelRefusal("adapters", "are beside frozen products; expected `frozen: all`, or a number of blocks")
