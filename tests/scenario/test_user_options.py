@@ -91,7 +91,7 @@ def test_a_mixer_takes_the_place_of_attention(imported, run):
     assert code == 2 and err[-1].endswith("model.mixers.retention: heads: is required")
 
 
-def test_a_scan_of_ones_own_takes_its_share_of_the_peak(imported):
+def test_a_scan_takes_its_own_share_of_the_peak(imported):
     """Twice the share, half the time; context ranks exchange its heads; an unknown key of a share is one line."""
 
     def step(rate, **parallel):
