@@ -64,7 +64,8 @@ class Entry(Generic[Builder]):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             path = ".".join(map(str, first["loc"]))
-            raise UsageError(f"{self.name}: {path}: {first.get('ctx', {}).get('error', first['msg'])}") from None
+            said = "is required" if first["type"] == "missing" else first.get("ctx", {}).get("error", first["msg"])
+            raise UsageError(f"{self.name}: {path}: {said}") from None
 
 
 def completed(noun: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,11 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
-from hybrid_des.analysis.counterfactual.attribution import Straggler
 from hybrid_des.analysis.idle import HOST
 from hybrid_des.analysis.step_breakdown import BUBBLE, COMPUTING, RECOMPUTING, SLOWER
 from hybrid_des.scenario.definition import Scenario
+
+if TYPE_CHECKING:
+    from hybrid_des.analysis.counterfactual.attribution import Straggler
 
 LARGE = Fraction(95, 1000)  # of the step, from which a loss is named: a tenth as `percent` shows it
 SHOWN = Fraction(1, 100)  # of the step, from which a share is listed

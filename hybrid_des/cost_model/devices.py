@@ -6,9 +6,9 @@ from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.cluster.operator_table import NONE_MEASURED
 from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.operation_times import OPERANDS, PASSES, PER_EXPERT, Device
-from hybrid_des.scenario.scans import share_of
+from hybrid_des.scenario.scans import rates_of, share_of
 from hybrid_des.scenario.sections.cluster import WIDE, Cluster
-from hybrid_des.scenario.sections.efficiency import SCANS, STREAMS, Efficiency
+from hybrid_des.scenario.sections.efficiency import STREAMS, Efficiency
 
 SUMS = {
     # whether sums of gradients have 16 bits, whether they are fused → bytes per weight that the product writes and
@@ -37,6 +37,7 @@ def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
     codec, fused, several, once = basis.accumulation
     # otherwise each micro-batch's gradients are scattered immediately
     whole = basis.sharding in ("none", "zero-1") or once
+    rates = rates_of(basis.model.network) if basis.model is not None else ()
     accumulating, adding = SUMS[codec == "fp16", fused] if whole and several else (basis.element, 0)
     return Device(
         flops=gpu.peak_in(basis.precision) * float(efficiency.gemm),
@@ -56,7 +57,7 @@ def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
         adding=adding,
         measured=efficiency.table or NONE_MEASURED,
         scans={
-            name: (memory if name in STREAMS else peak) * (share_of(name, efficiency, gpu.name) or 0.0)
-            for name in (*SCANS, *STREAMS)
+            rate: (memory if rate in STREAMS else peak) * (share_of(rate, efficiency, gpu.name) or 0.0)
+            for rate in rates
         },
     )

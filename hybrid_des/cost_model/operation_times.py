@@ -107,7 +107,7 @@ class Device:
     measured: OperatorTable = NONE_MEASURED
     half: float = 0.0
     head: float = 0.0
-    scans: Mapping[str, float] = field(default_factory=dict)
+    scans: Mapping[str | Fraction, float] = field(default_factory=dict)
 
     def product(
         self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False, result: float | None = None

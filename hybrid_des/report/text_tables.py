@@ -13,6 +13,12 @@ BELOW = 4  # columns by which the further lines of a folded row are indented
 PROSE = 24  # columns that a column of sentences gets at least
 
 
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Lines of a table in Markdown."""
+    for row in (heads, ["---"] * len(heads), *rows):
+        yield f"| {' | '.join(cell.replace('|', ' ') for cell in row)} |"
+
+
 def text_table(
     heads: Sequence[str],
     rows: Iterable[Sequence[str]],

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from hybrid_des.cluster import gpus as catalogue
+from hybrid_des.errors import unknown
 from hybrid_des.scenario.problem import Problem, misfit
+from hybrid_des.scenario.sections.efficiency import SCANS, STREAMS
 from hybrid_des.workload.models.layer import Elementwise, Model, Scan, SelectiveAttention
 
 if TYPE_CHECKING:
@@ -14,8 +17,21 @@ if TYPE_CHECKING:
     from hybrid_des.scenario.sections.training import Parallel
 
 
-def share_of(rate: str, efficiency: Efficiency, gpu: str) -> float | None:
+def scans_of(network: Model) -> set[Scan]:
+    """The scans of a model, each once."""
+    return {one for layer in set(network.unnamed) for one in layer.operations if isinstance(one, Scan)}
+
+
+def rates_of(network: Model) -> set[str | Fraction]:
+    """The rates of kernels of a model that have one of their own: scans, and passes over residual streams."""
+    every = {one for layer in set(network.unnamed) for one in layer.operations}
+    return {one.rate for one in every if isinstance(one, Scan | Elementwise)} - {""}
+
+
+def share_of(rate: str | Fraction, efficiency: Efficiency, gpu: str) -> float | None:
     """The share of the 16-bit peak, or of the bandwidth, that a kernel reaches; None if that is not known."""
+    if not isinstance(rate, str):
+        return float(rate)
     given = getattr(efficiency, rate)
     known = catalogue.part(gpu).scans if gpu in catalogue.names() else {}
     return known.get(rate) if given is None else float(given)
@@ -24,9 +40,11 @@ def share_of(rate: str, efficiency: Efficiency, gpu: str) -> float | None:
 def misfits_of_scans(network: Model, parallel: Parallel, efficiency: Efficiency | None, gpu: str) -> Iterator[Problem]:
     """Ranks that cannot share the scans of a model, and rates of theirs that are not known on a GPU."""
     operations = {one for layer in set(network.unnamed) for one in layer.operations}
-    scans = {one for one in operations if isinstance(one, Scan)}
-    for rate in sorted({one.rate for one in operations if isinstance(one, Scan | Elementwise)} - {""}):
-        if efficiency is not None and share_of(rate, efficiency, gpu) is None:
+    scans = scans_of(network)
+    for rate in sorted(rate for rate in rates_of(network) if isinstance(rate, str)):
+        if rate not in (*SCANS, *STREAMS):
+            yield misfit(f"a scan has {unknown(rate, SCANS, 'rate')}, or a share of the peak", "model")
+        elif efficiency is not None and share_of(rate, efficiency, gpu) is None:
             message = "is required: what its kernel reaches on this GPU is not known; expected a share"
             yield misfit(message, f"efficiency.{rate}", "cluster.gpu", "model")
     if scans and parallel.tensor > 1 and not parallel.sequence:

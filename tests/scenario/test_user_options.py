@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from fractions import Fraction
 
 import pytest
 from support.paths import ROOT
@@ -9,13 +10,15 @@ from support.readme import PLUGINS
 from support.scenarios import values
 from support.tables import from_table
 
-from hybrid_des import collectives
+from hybrid_des import collectives, costs
 from hybrid_des.errors import ScenarioError, UsageError
 from hybrid_des.interface.cli.main import main
 from hybrid_des.pipeline import schedules
 from hybrid_des.registry import import_file
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import load, misnamed, scenario_from
+from hybrid_des.workload.models.layer import Part, Scan
+from hybrid_des.workload.models.mixers.registration import mixer
 from hybrid_des.workload.placements import Wanted, placed
 
 BASE = """\
@@ -67,17 +70,49 @@ def test_a_topology_reads_its_options(own, ran, write):
 
 
 def test_a_mixer_takes_the_place_of_attention(imported, run):
-    """Two products of h × w instead of attention's: 2hw + w for each of three blocks of four."""
+    """8h² and a norm of 2h instead of attention's products, for each of three blocks of four."""
     file = ROOT / "scenarios" / "llama3.1-8b_8.yaml"
-    kinds = {"a": {"mixer": "averages"}, "f": {}}
-    sizes = {"mixers": {"averages": {"width": 8192}}, "kinds": kinds, "pattern": "a*3 f"}
-    plain, mixed = (load(file, {"model": {"base": "llama3.1-8b", **more}}).model.network for more in ({}, sizes))
+    kinds = {"a": {"mixer": "retention"}, "f": {}}
+    sizes = {"mixers": {"retention": {"heads": 16}}, "kinds": kinds, "pattern": "a*3 f"}
+    parallel = {"parallel": {"context_method": "all-to-all"}}
+    plain, mixed = (
+        load(file, {"model": {"base": "llama3.1-8b", **more}, **parallel}).model.network for more in ({}, sizes)
+    )
     attention = 4096 * (2 * 4096 + 2 * 1024)
-    assert mixed.parameters - plain.parameters == 24 * (2 * 4096 * 8192 - attention)
-    assert run(file, "--set", f"model={json.dumps({'base': 'llama3.1-8b', **sizes})}")[0] == 0
-    wrong = {**sizes, "mixers": {"averages": {"widht": 8192}}}
+    assert mixed.parameters - plain.parameters == 24 * (8 * 4096**2 + 2 * 4096 - attention)
+    ways = "--set", "parallel.context_method=all-to-all"
+    assert run(file, *ways, "--set", f"model={json.dumps({'base': 'llama3.1-8b', **sizes})}")[0] == 0
+    wrong = {**sizes, "mixers": {"retention": {"heds": 16}}}
     code, _, err = run(file, "--set", f"model={json.dumps({'base': 'llama3.1-8b', **wrong})}")
-    assert code == 2 and err[-1].endswith('model.mixers.averages.widht: unknown "widht"; did you mean "width"?')
+    assert code == 2 and err[-1].endswith('model.mixers.retention.heds: unknown "heds"; did you mean "heads"?')
+    code, _, err = run(
+        file, "--set", "model={base: llama3.1-8b, kv_heads: null, mixer: retention, mixers: {retention: {}}}"
+    )
+    assert code == 2 and err[-1].endswith("model.mixers.retention: heads: is required")
+
+
+def test_a_scan_takes_its_own_share_of_the_peak(imported):
+    """Twice the share, half the time; context ranks exchange its heads; an unknown key of a share is one line."""
+
+    def step(rate, **parallel):
+        sizes = {"layers": 2, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 96, "sequence": 4096}
+        model = {**sizes, "mixer": "retention", "mixers": {"retention": {"heads": 4, "rate": rate}}}
+        return costs({"cluster": {"gpu": "h100"}, "model": model, "parallel": parallel, "efficiency": {"launch": 0}})
+
+    scan = 2 * 4096 * 4 * (256 * (16 + 32) + 4 * 16 * 32) / 989e12
+    slow, fast = (step(rate)["forward_s"].sum() for rate in (0.01, 0.02))
+    assert slow - fast == pytest.approx(scan / 0.01 - scan / 0.02, rel=1e-6)
+    assert step(0.01, context=2, context_method="all-to-all")["context_exposed_s"].sum() > 0
+
+
+def test_a_scan_with_an_unknown_rate_is_refused(scratch):
+    @mixer("odd", summary="odd")
+    def odd(block):
+        return Part((Scan("odd", "skan", Fraction(1), 4, 4, there=4, shared=0, back=4),))
+
+    sizes = {"layers": 2, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 96, "sequence": 64, "mixer": "odd"}
+    with pytest.raises(ScenarioError, match='model: a scan has unknown rate "skan"; did you mean "scan"'):
+        load({"cluster": {"gpu": "h100"}, "model": sizes})
 
 
 def test_a_collective_reads_its_option_and_adds_up_right(own, run, write):

@@ -1,6 +1,8 @@
 """On worker processes there is the outcome of this process: of runs over seeds, weeks, searches, options."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from support import scenarios, spaces, weeks
@@ -58,3 +60,9 @@ def test_options_of_a_user_vary_in_sweeps(run, write, scratch):
         found.append([{**row, "wall_s": None} for row in json.loads(out)])
     assert found[0] == found[1]
     assert ["error" in row for row in found[0]] == [False, True, False, True, True, True]
+
+
+def test_simulating_does_not_import_what_explains():
+    asked = "import hybrid_des, sys; hybrid_des.simulate; print('hybrid_des.analysis.counterfactual' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

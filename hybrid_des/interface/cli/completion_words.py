@@ -32,8 +32,9 @@ def _names(command: str, action: argparse.Action) -> Callable[[], Sequence[str]]
     """The names that an argument takes, if they are known: those of the package and of installed plug-ins."""
     by_argument: dict[tuple[str, str], Callable[[], Sequence[str]]] = {
         ("collective", "name"): _collectives, ("collective", "codec"): _codecs, ("docs", "page"): _pages,
-        ("gpus", "name"): _gpus, ("init", "name"): _shipped, ("schedules", "name"): _schedules,
-        ("import", "schedule"): _schedules, ("collective", "servers_on"): lambda: ["ranks", "hosts"],
+        ("gpus", "name"): _gpus, ("models", "name"): _models, ("init", "name"): _shipped,
+        ("schedules", "name"): _schedules, ("import", "schedule"): _schedules,
+        ("collective", "servers_on"): lambda: ["ranks", "hosts"],
     }  # fmt: skip
     return _gpus if action.dest == "gpu" else by_argument.get((command, action.dest))
 
@@ -55,6 +56,12 @@ def _gpus() -> Sequence[str]:
     from hybrid_des.cluster import gpus
 
     return gpus.names()
+
+
+def _models() -> Sequence[str]:
+    from hybrid_des.workload.models import catalogue
+
+    return catalogue.names()
 
 
 def _schedules() -> Sequence[str]:

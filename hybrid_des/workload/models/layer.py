@@ -279,7 +279,7 @@ class Scan:
     bring whole sequences of some heads to each, and back; what a group's heads share is copied where ranks are more.
 
     Attributes:
-        rate: the key of `efficiency` with the share of the 16-bit peak that it reaches.
+        rate: the share of the 16-bit peak that it reaches, or the key of `efficiency` that has it.
         flop: of the forward, per token.
         groups: of heads, which tensor ranks divide.
         there, back: elements per token that belong to heads, before and after it.
@@ -287,7 +287,7 @@ class Scan:
     """
 
     name: str
-    rate: str
+    rate: str | Fraction
     flop: Fraction
     heads: int
     groups: int

@@ -239,6 +239,7 @@ JSON = {
     "export": ["A100", "--for", "megatron"],
     "gpus": [],
     "init": ["a100_8x"],
+    "models": ["qwen3-8b"],
     "schedules": ["--verify", "PROTOTYPE"],
     "topology": ["A100", "--route", "0", "1"],
 }

@@ -13,7 +13,7 @@ PAGE = (ROOT / "docs/reference/json.md").read_text(encoding="utf-8")
 SECTIONS = {text.partition("\n")[0]: text for text in PAGE.split("\n## ")[1:]}
 WHOLE = {  # sections whose tables have all keys of their command; others name some of them
     "Several jobs", "compare", "explain", "explain --memory", "search", "spread", "goodput", "costs", "collective",
-    "gpus", "topology", "schedules", "init", "export", "validate and measure",
+    "gpus", "models", "topology", "schedules", "init", "export", "validate and measure",
 }  # fmt: skip
 SLOW = {"Several jobs", "explain", "spread", "goodput", "validate and measure"}  # seconds each
 COMMANDS = {

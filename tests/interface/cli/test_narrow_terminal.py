@@ -73,6 +73,8 @@ COMMANDS = {
     "scenarios": ["scenarios"],
     "docs": ["docs"],
     "gpus": ["gpus"],
+    "models": ["models"],
+    "model": ["models", "qwen3-next-80b-a3b"],
     "replay": ["replay", "timeline.csv"],
     "import": ["import", "timeline.csv"],
     "flags": ["flags", "llama3.1-70b_128", "--for", "megatron"],

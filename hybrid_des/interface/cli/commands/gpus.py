@@ -17,7 +17,7 @@ from hybrid_des.cluster.gpus import Figure, figures
 from hybrid_des.interface.cli.arguments import add_out
 from hybrid_des.interface.cli.output import output_width, say, show_result, terminal_width, write_file
 from hybrid_des.report.text import labelled
-from hybrid_des.report.text_tables import text_table
+from hybrid_des.report.text_tables import markdown_table, text_table
 
 LABEL = 18  # columns
 HEADS = ("GPU", "memory", "bf16", "fp8", "fp4", "GB/s", "SMs", "W", "node", "NICs")
@@ -94,15 +94,11 @@ def _lines(shown: list[Figure]) -> list[str]:
 
 def page() -> str:
     """All GPUs and their sources as a page in Markdown."""
-    return "\n".join([PAGE, *_table(HEADS, [cells(columns(name)) for name in gpus.names()]), *_sections()]) + "\n"
+    rows = [cells(columns(name)) for name in gpus.names()]
+    return "\n".join([PAGE, *markdown_table(HEADS, rows), *_sections()]) + "\n"
 
 
 def _sections() -> Iterator[str]:
     for name in gpus.names():
         yield f"\n## {name}\n"
-        yield from _table(Figure._fields, [tuple(figure) for figure in figures(name)])
-
-
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
-    for row in (heads, ("---",) * len(heads), *rows):
-        yield f"| {' | '.join(cell.replace('|', ' ') for cell in row)} |"
+        yield from markdown_table(Figure._fields, [tuple(figure) for figure in figures(name)])
