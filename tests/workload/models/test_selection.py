@@ -6,9 +6,8 @@ from fractions import Fraction
 from statistics import median
 
 import pytest
-import yaml
 from support.counting import counted
-from support.paths import GOLDEN, SHARED
+from support.paths import SHARED
 from support.tables import from_table
 
 from hybrid_des import costs, load
@@ -17,12 +16,11 @@ from hybrid_des.cost_model.modelled import layer_parts
 from hybrid_des.cost_model.update import matrices_of
 from hybrid_des.errors import ScenarioError
 from hybrid_des.scenario.sections.optimizer import Muon
-from hybrid_des.workload.models.catalogue import model
+from hybrid_des.workload.models.catalogue import expanded, model
 from hybrid_des.workload.models.kinds.registration import ModelRefusal
 from hybrid_des.workload.models.layer import Attention, Gemm, Parameters, Scores
 from hybrid_des.workload.optimizers import Matrix
 
-DESCRIBED = yaml.safe_load((GOLDEN / "described_models.yaml").read_text(encoding="utf-8"))
 MODULES = SHARED / "models" / "sparse_modules.csv"
 BASE = {"layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 96, "sequence": 64}
 LATENT = {"query": 24, "key_value": 16, "nope": 8, "rope": 8, "value": 8}
@@ -79,7 +77,7 @@ def test_selected_keys_have_the_absorbed_form():
 @pytest.mark.parametrize(("sequence", "fewer"), [(4096, False), (12000, False), (14000, True), (65536, True)])
 def test_selecting_keys_pays_for_long_samples_only(sequence, fewer):
     """A key takes 2·(2·512 + 64) FLOP per head of DeepSeek-V3.2 instead of 2·(192 + 128), so above 13,000 tokens."""
-    own = {**DESCRIBED["deepseek-v3.2"]["model"], "sequence": sequence}
+    own = {**expanded({"base": "deepseek-v3.2"}), "sequence": sequence}
     without = {key: value for key, value in own.items() if key != "indexer"}
     assert (flop_of(own, Attention) < flop_of(without, Attention)) is fewer
 
@@ -231,7 +229,7 @@ def test_forwards_of_sparse_attention_take_as_long_as_measured():
     errors = defaultdict(list)
     with MODULES.open(newline="") as file:
         for row in csv.DictReader(file):
-            own = {**DESCRIBED[NAMES[row["model"]]]["model"], "sequence": int(row["sequence"])}
+            own = {**expanded({"base": NAMES[row["model"]]}), "sequence": int(row["sequence"])}
             kind = {**own["kinds"][KINDS[row["module"]]], "experts": "none", "ffn": "none"}
             values = {key: each for key, each in own.items() if key not in ("streams", "predictions", "experts")}
             values |= {"layers": 1, "kinds": {"a": kind}, "pattern": "a", "ffn": 1}
