@@ -45,8 +45,6 @@ Axis = Literal["tensor", "context", "expert"]
 # joins all that is between (4), or logarithms, their gradients and those of the logits, all of 32 bits (12)
 LOGITS = {"fused": Fraction(1), "compiled": Fraction(4, 8), "eager": Fraction(12, 8), "chunked": Fraction(0)}
 SUMS = ("all-reduce", "reduce-scatter")
-# backwards of scans relative to their forwards, which they compute again: assumed, no public table has them
-SCANNED_AGAIN = 3
 COPIES = Elementwise("copies around collectives", 0, 0, "none")
 ALIGNED = 8  # elements of 16 bits: tensor cores take rows of a multiple of 16 bytes
 # how much longer products take without them: A100's peaks, 39 of 312 TFLOP/s in 16 bits (its datasheet; NVIDIA, "Matrix
@@ -199,7 +197,7 @@ def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device)
         return _attention(operation, basis, device)
     if isinstance(operation, Scan):
         took = float(operation.flop) * m / t / device.scans[operation.rate]
-        return Times(took, SCANNED_AGAIN * took)
+        return Times(took, operation.backward * took)
     if isinstance(operation, Elementwise):
         if operation.of_each and basis.experts.kernel == "fused":
             return Times()
