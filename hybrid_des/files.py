@@ -74,6 +74,10 @@ def read_stream(file: BinaryIO, name: str, expected: str = TEXTS) -> str:
 
 
 def read_catalogue(path: Path) -> Any:
-    """Read a YAML file of the package, by libyaml where PyYAML has it: ten times faster."""
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(path.read_text(encoding="utf-8"), loader)
+    """Read a YAML file of the package."""
+    return parse_catalogue(path.read_text(encoding="utf-8"))
+
+
+def parse_catalogue(text: str) -> Any:
+    """Parse YAML of the package, by libyaml where PyYAML has it: ten times faster."""
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))

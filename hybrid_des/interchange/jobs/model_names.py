@@ -4,7 +4,9 @@ import re
 
 from hybrid_des.workload.models.catalogue import names
 
-_TUNED = re.compile(r"(-(instruct|chat|base|hf|it|v0\.1|2507|0324|unsloth|bf16|fp8))+$")  # of the same sizes
+_TUNED = re.compile(
+    r"(-(instruct|chat|base|hf|it|pt|v0\.1|v1|2507|0324|unsloth|bf16|fp8|8k|17b-16e|17b-128e))+$"
+)  # of the same sizes
 
 _CLASS = re.compile(r"([A-Z]\w*?)(?:ModelProvider|Provider|Config)(\w*)")  # Llama31Config8B, Llama3ModelProvider70B
 
@@ -29,4 +31,4 @@ def model_called(name: str) -> str | None:
 
 def _letters(name: str, other: str) -> str:
     """A name without the characters that match a pattern."""
-    return re.sub(r"^meta(?=llama)", "", re.sub(other, "", name))
+    return re.sub(r"^(meta(?=llama)|nvidia(?=nemotron))", "", re.sub(other, "", name))

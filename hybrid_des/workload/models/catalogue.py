@@ -3,7 +3,8 @@
 model("llama3.1-8b").parameters                        # 8030261248
 model({"base": "llama3.1-405b", "layers": 8})          # the same except for the number of layers
 
-`catalogue.yaml` holds the sizes of published models with their sources. The names that a user-defined kind needs:
+`catalogue.yaml` holds the sizes of published models with their sources; of its entries only those asked for are parsed.
+The names that a user-defined kind needs:
 
     from hybrid_des.workload.models import Elementwise, Gemm, Kept, Layer, Model, Parameters
     from hybrid_des.workload.models.kinds import kind
@@ -11,13 +12,14 @@ model({"base": "llama3.1-405b", "layers": 8})          # the same except for the
 Nothing here depends on time: a layer states its operations, parameters and activations per token, and how they divide.
 """
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from hybrid_des.errors import UsageError, unknown
-from hybrid_des.files import read_catalogue
+from hybrid_des.files import parse_catalogue
 from hybrid_des.options import describe
 from hybrid_des.workload.models.kinds.registration import DEFAULT, make_model
 from hybrid_des.workload.models.layer import Model
@@ -25,15 +27,32 @@ from hybrid_des.workload.models.layer import Model
 Values = Mapping[str, Any]
 
 
+ABOUT = ("source", "context")  # what an entry says beside the options of its model
+
+_ENTRY = re.compile(r"^(\S+):.*\n(?:(?:[ #].*)?\n)*", flags=re.MULTILINE)
+
+
 @cache
-def _models() -> dict[str, dict[str, Any]]:
-    data: dict[str, dict[str, Any]] = read_catalogue(Path(__file__).with_name("catalogue.yaml"))
-    return data
+def _texts() -> dict[str, str]:
+    """Entries by name, not parsed yet."""
+    text = Path(__file__).with_name("catalogue.yaml").read_text(encoding="utf-8")
+    return {entry[1]: entry[0] for entry in _ENTRY.finditer(text)}
 
 
 def names() -> list[str]:
     """All published models, sorted."""
-    return sorted(_models())
+    return sorted(_texts())
+
+
+def about(name: str) -> dict[str, Any]:
+    """What the catalogue says of a model beside its options: `source`, and `context` in tokens, perhaps of its base.
+
+    Raises:
+        UsageError: the name is unknown.
+    """
+    entry = _entry(name)
+    above = {"context": about(entry["base"]).get("context")} if "base" in entry else {}
+    return above | {key: entry[key] for key in ABOUT if key in entry}
 
 
 def expanded(values: Values) -> dict[str, Any]:
@@ -50,7 +69,7 @@ def expanded(values: Values) -> dict[str, Any]:
         return own
     if not isinstance(base, str):
         raise UsageError(f"base: expected the name of a published model, found {describe(base)}")
-    filled = expanded({key: value for key, value in _entry(base).items() if key != "source"})
+    filled = expanded({key: value for key, value in _entry(base).items() if key not in ABOUT})
     kind = filled.get("kind", DEFAULT)
     if own.get("kind", kind) != kind:
         raise UsageError(f'kind: {base} is of kind "{kind}", not {describe(own["kind"])}')
@@ -68,10 +87,12 @@ def model(values: str | Values) -> Model:
     return make_model(options.pop("kind", DEFAULT), options)
 
 
+@cache
 def _entry(name: str) -> dict[str, Any]:
-    if name not in _models():
-        raise UsageError(f"base: {unknown(name, _models())}")
-    return _models()[name]
+    if name not in _texts():
+        raise UsageError(f"base: {unknown(name, _texts())}")
+    entry: dict[str, Any] = parse_catalogue(_texts()[name])[name]
+    return entry
 
 
 def merged(below: Values, above: Values) -> dict[str, Any]:
