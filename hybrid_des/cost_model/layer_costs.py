@@ -232,7 +232,7 @@ def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Time
     if gemm.expert:
         device = device.of_experts
     quantised = layer.is_block and gemm.name != "logits"
-    how = {"quantised": quantised, "converts": not gemm.shares, "anew": layer.batch_first}
+    how = {"quantised": quantised, "converts": not gemm.shares, "anew": layer.batch_first, "trained": gemm.trained}
     return device.layer_product(larger(1.0, rows), n, k, count, **how)
 
 
