@@ -28,8 +28,9 @@ MOST_FITTED = {
     "internevo_a100_hybrid_zero": 0, "kempnerforge_h200": 0, "megatron_golden_7b": 0, "megatron_lm_weak_scaling": 0,
     "mlperf_5_1_8b": 0, "moe_model_zoo": 0, "nemo_24_03_long": 0, "nemo_24_07": 0, "simumax_deepseek_b200": 0,
     "torchao_b200": 0, "h100_precisions": 1, "fsdp_chips": 0, "fine_tuning": 0, "nemotron_3": 0,
+    "trl_long_context": 0,
 }  # fmt: skip
-SHOWN = ("fine_tuning", "nemotron_3")  # corpora made from one file of published rows
+SHOWN = ("fine_tuning", "nemotron_3", "trl_long_context")  # corpora made from one file of published rows
 FACTS = ("parameters", "weight_gradients")  # of `overlap`: what is done, not how well
 
 
@@ -100,7 +101,7 @@ DATED = re.compile(r"\b20\d\d\b")
 NEWCOMERS = [
     "bigscience_a100", "bigscience_v100", "fms_fsdp", "gpu_recipes", "internevo_a100", "internevo_a100_hybrid_zero",
     "kempnerforge_h200", "megatron_golden_7b", "megatron_lm_weak_scaling", "mlperf_5_1_8b", "moe_model_zoo",
-    "nemo_24_03_long", "nemo_24_07", "simumax_deepseek_b200", "torchao_b200", "fine_tuning", "nemotron_3",
+    "nemo_24_03_long", "nemo_24_07", "simumax_deepseek_b200", "torchao_b200", "fine_tuning", "nemotron_3", "trl_long_context",
 ]  # fmt: skip
 
 
@@ -398,6 +399,15 @@ def test_rows_of_nemotron_3_shard_the_largest_in_domains(monkeypatch):
     row = row_of(published(**ultra))
     assert (row["shards.ranks"], row["shards.outside"], row["parallel.data"]) == (32, "zero-1", 128)
     assert (row["cuda_graphs"], row_of(published())) == ("none", None)
+
+
+def test_rows_of_long_samples_are_those_of_one_program(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    row_of = runpy.run_path(str(FOLDER / "trl_long_context.py"))["converted"]
+    row = row_of(published(id="trl-one", model="qwen3-8b", gpus="16", cp="16"))
+    assert (row["cluster.nodes"], row["parallel.context"]) == (2, "16")
+    assert row.keys() == set(columns_of("trl_long_context"))
+    assert [row_of(published(**other)) for other in ({}, {"id": "trl-two", "model": "qwen3-30b-a3b"})] == [None, None]
 
 
 def titan_row(layout):
