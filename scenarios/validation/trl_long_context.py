@@ -3,8 +3,8 @@
     python scenarios/validation/trl_long_context.py RAW.csv > rows.csv
     hybrid-des validate scenarios/validation/trl_long_context.yaml --rows rows.csv
 
-RAW has a row per published run: id (which begins with trl), model, gpus, cp, seq, step_s. Other runs, and the model with
-experts, which PyTorch's operators do not have here, are left out.
+RAW has a row per published run: id (which begins with trl), model, gpus, cp, seq, step_s. Other runs, and the model
+with experts, which PyTorch's operators do not have here, are left out.
 """
 
 from conversion import Raw, Row, main

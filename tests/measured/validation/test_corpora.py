@@ -101,7 +101,8 @@ DATED = re.compile(r"\b20\d\d\b")
 NEWCOMERS = [
     "bigscience_a100", "bigscience_v100", "fms_fsdp", "gpu_recipes", "internevo_a100", "internevo_a100_hybrid_zero",
     "kempnerforge_h200", "megatron_golden_7b", "megatron_lm_weak_scaling", "mlperf_5_1_8b", "moe_model_zoo",
-    "nemo_24_03_long", "nemo_24_07", "simumax_deepseek_b200", "torchao_b200", "fine_tuning", "nemotron_3", "trl_long_context",
+    "nemo_24_03_long", "nemo_24_07", "simumax_deepseek_b200", "torchao_b200", "fine_tuning", "nemotron_3",
+    "trl_long_context",
 ]  # fmt: skip
 
 
