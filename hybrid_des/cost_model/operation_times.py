@@ -136,7 +136,7 @@ class Device:
 
         In few bits, its input, if it `converts` it, and the gradient of its output are converted, once each; weights
         once per step. Only the gradient of `trained` weights reads both transposed (NVIDIA/TransformerEngine,
-        transformer_engine/pytorch/ops/basic/basic_linear.py: `columnwise`). With `anew`, the backward converts the
+        transformer_engine/pytorch/ops/basic/basic_linear.py). With `anew`, the backward converts the
         input again, and forward and backward the weights (pytorch/ao, torchao/float8/float8_linear.py, which saves
         both in 16 bits).
         """
