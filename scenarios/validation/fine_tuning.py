@@ -1,4 +1,4 @@
-"""Rows of fine_tuning.yaml from NVIDIA's performance summaries of Megatron-Bridge and from MLPerf's logs.
+"""Rows of fine_tuning.yaml from NVIDIA's performance summaries of Megatron-Bridge; those of MLPerf: mlperf_5_1_lora.py.
 
     python scenarios/validation/fine_tuning.py RAW.csv > rows.csv
     hybrid-des validate scenarios/validation/fine_tuning.yaml --rows rows.csv
@@ -18,6 +18,11 @@ RANK = 16
 
 
 def converted(raw: Raw) -> Row | None:
+    """One row of Megatron-Bridge as keys of a scenario; None if it is another model's, or MLPerf's."""
+    return None if raw["id"].startswith("mlperf") else of_run(raw)
+
+
+def of_run(raw: Raw) -> Row | None:
     """One row as keys of a scenario; None if it is another model's or an AMD GPU's."""
     if raw["model"] not in MODELS or raw["task"] not in ("lora", "sft") or raw["gpu"].startswith("mi"):
         return None

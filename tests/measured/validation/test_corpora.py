@@ -28,9 +28,14 @@ MOST_FITTED = {
     "internevo_a100_hybrid_zero": 0, "kempnerforge_h200": 0, "megatron_golden_7b": 0, "megatron_lm_weak_scaling": 0,
     "mlperf_5_1_8b": 0, "moe_model_zoo": 0, "nemo_24_03_long": 0, "nemo_24_07": 0, "simumax_deepseek_b200": 0,
     "torchao_b200": 0, "h100_precisions": 1, "fsdp_chips": 0, "fine_tuning": 0, "nemotron_3": 0,
-    "trl_long_context": 0,
+    "trl_long_context": 0, "mlperf_5_1_lora": 0,
 }  # fmt: skip
-SHOWN = ("fine_tuning", "nemotron_3", "trl_long_context")  # corpora made from one file of published rows
+SHOWN = (
+    "fine_tuning",
+    "mlperf_5_1_lora",
+    "nemotron_3",
+    "trl_long_context",
+)  # corpora made from one file of published rows
 FACTS = ("parameters", "weight_gradients")  # of `overlap`: what is done, not how well
 
 
@@ -102,7 +107,7 @@ NEWCOMERS = [
     "bigscience_a100", "bigscience_v100", "fms_fsdp", "gpu_recipes", "internevo_a100", "internevo_a100_hybrid_zero",
     "kempnerforge_h200", "megatron_golden_7b", "megatron_lm_weak_scaling", "mlperf_5_1_8b", "moe_model_zoo",
     "nemo_24_03_long", "nemo_24_07", "simumax_deepseek_b200", "torchao_b200", "fine_tuning", "nemotron_3",
-    "trl_long_context",
+    "trl_long_context", "mlperf_5_1_lora",
 ]  # fmt: skip
 
 
@@ -379,7 +384,9 @@ def test_rows_of_fine_tuning_freeze_what_is_not_trained(monkeypatch):
     tuned, whole = row_of(published()), row_of(published(task="sft"))
     assert (tuned["model.frozen"], tuned["parallel.data"], tuned["schedule.chunks"]) == ("all", 4, 20)
     assert (whole["model.frozen"], whole["model.adapters"]) == ("", "")
-    two = row_of(published(id="mlperf", model="llama2-70b", gpu="h200", gpus="16", pp="1", vp="", gbs="8"))
+    two = runpy.run_path(str(FOLDER / "mlperf_5_1_lora.py"))["converted"](
+        published(id="mlperf", model="llama2-70b", gpu="h200", gpus="16", pp="1", vp="", gbs="8")
+    )
     assert (two["parallel.context"], two["parallel.data"], two["cluster.nodes"]) == (2, 8, 2)
     assert row_of(published(gpu="mi300x")) is None
 
