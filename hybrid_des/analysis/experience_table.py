@@ -18,7 +18,7 @@ from hybrid_des.scenario.defaults import fill_efficiency
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.training import ModelChoice
 from hybrid_des.workload.models.kinds import registration as kinds
-from hybrid_des.workload.models.layer import Gemm, Scan
+from hybrid_des.workload.models.layer import Gemm, Operation, Scan
 
 Units = NDArray[np.float64]
 
@@ -42,6 +42,9 @@ STACKS = {"megatron": "Megatron", "pytorch": "PyTorch", "compiled": "compiled Py
 PRECISIONS = {"bf16": "16 bits", "fp16": "16 bits"}
 
 
+KINDS = {"dense": "", "experts": " with experts", "linear": " with linear mixers", "adapters": " with frozen weights"}
+
+
 RECOMPUTED = {"none": "none", "full": "all"}
 
 
@@ -54,7 +57,7 @@ class Likeness(NamedTuple):
     Attributes:
         gpu: the generation, such as "a100".
         precision: that of products.
-        kind: "dense", "experts", or "linear": with cores of linear mixers, which no run in the table has.
+        kind: "dense" or "experts"; "linear", with linear mixers too; "adapters", with frozen weights too.
         stack: the software, a value of `model.written`; "" if it is not known.
         sharded: whether single layers are sharded.
         divided: whether tensor ranks divide layers.
@@ -94,7 +97,7 @@ class Likeness(NamedTuple):
         return cls(
             scenario.cluster.kinds[0].gpu.name.partition("-")[0],
             PRECISIONS.get(scenario.precision, scenario.precision),
-            "linear" if any(isinstance(one, Scan) for one in operations) else "experts" if experts else "dense",
+            _kind(operations),
             stack or _stack(scenario.model),
             scenario.fsdp,
             parallel.tensor > 1,
@@ -116,8 +119,7 @@ class Likeness(NamedTuple):
     @property
     def place(self) -> str:
         """Its software, kind of model and GPU in words: "Megatron with experts on H100"."""
-        with_parts = {"experts": " with experts", "linear": " with linear mixers"}.get(self.kind, "")
-        software = STACKS.get(self.stack, self.stack) + with_parts
+        software = STACKS.get(self.stack, self.stack) + KINDS[self.kind]
         return f"{software.strip()} on {self.gpu.upper()}" if software else self.gpu.upper()
 
     def decades(self, other: Likeness, name: str) -> float:
@@ -152,6 +154,16 @@ def unlikeness(some: Sequence[Likeness], others: Sequence[Likeness]) -> Units:
         decades = np.log10(np.where(mine > 0, mine, 1))[:, None] - np.log10(np.where(theirs > 0, theirs, 1))
         units += weight * np.abs(decades) * ((mine > 0)[:, None] & (theirs > 0))
     return units
+
+
+def _kind(operations: Sequence[Operation]) -> str:
+    """What a model is like, the least usual first."""
+    products = [one for one in operations if isinstance(one, Gemm)]
+    if any(isinstance(one, Scan) for one in operations):
+        return "linear"
+    if not all(one.trained for one in products):
+        return "adapters"
+    return "experts" if any(one.expert for one in products) else "dense"
 
 
 def _is_calibrated(scenario: Scenario) -> bool:

@@ -43,8 +43,6 @@ from hybrid_des.workload.models.layer import (
 
 Axis = Literal["tensor", "context", "expert"]
 SUMS = ("all-reduce", "reduce-scatter")
-# backwards of scans relative to their forwards, which they compute again: assumed, no public table has them
-SCANNED_AGAIN = 3
 COPIES = Elementwise("copies around collectives", 0, 0, "none")
 ALIGNED = 8  # elements of 16 bits: tensor cores take rows of a multiple of 16 bytes
 # how much longer products take without them: A100's peaks, 39 of 312 TFLOP/s in 16 bits (its datasheet; NVIDIA, "Matrix
@@ -214,7 +212,7 @@ def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device)
         return device.scored(sum(flop for flop, *_ in basis.attended(operation)) * m)
     if isinstance(operation, Scan):
         took = float(operation.flop) * m / t / device.scans[operation.rate]
-        return Times(took, SCANNED_AGAIN * took)
+        return Times(took, operation.backward * took)
     if isinstance(operation, Elementwise):
         if operation.of_each and basis.experts.kernel == "fused":
             return Times()
@@ -251,7 +249,7 @@ def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Time
     if gemm.expert:
         device = device.of_experts
     quantised = layer.in_few_bits and gemm.name != "logits"
-    how = {"quantised": quantised, "converts": not gemm.shares, "anew": layer.batch_first}
+    how = {"quantised": quantised, "converts": not gemm.shares, "anew": layer.batch_first, "trained": gemm.trained}
     return device.layer_product(larger(1.0, rows), n, k, count, **how)
 
 

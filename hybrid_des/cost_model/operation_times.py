@@ -133,18 +133,22 @@ class Device:
         quantised: bool = False,
         converts: bool = True,
         anew: bool = False,
+        trained: bool = True,
     ) -> Times:
         """A product with weights (k × n), and its two gradients.
 
         In few bits, its input, if it `converts` it, and the gradient of its output are converted, once each; weights
-        once per step. With `anew`, the backward converts the input again, and forward and backward the weights
-        (pytorch/ao, torchao/float8/float8_linear.py, which saves both in 16 bits).
+        once per step. Only the gradient of `trained` weights reads both transposed (NVIDIA/TransformerEngine,
+        transformer_engine/pytorch/ops/basic/basic_linear.py). With `anew`, the backward converts the
+        input again, and forward and backward the weights (pytorch/ao, torchao/float8/float8_linear.py, which saves
+        both in 16 bits).
         """
         quantised = quantised and self.operand is not None
         forward, inward = (self.product(m, *sides, count, quantised=quantised) for sides in ((n, k), (k, n)))
         weights = self.product(k, n, m, count, quantised=quantised, result=self.accumulating)
         if quantised:
-            moved = (1 + self.passes) * ELEMENT + 2 * (self.operand or 1)  # read, then written in both layouts
+            layouts = 2 if trained else 1
+            moved = (1 + self.passes) * ELEMENT + layouts * (self.operand or 1)  # read, then written
             forward += moved * m * k * count / self.memory if converts else 0.0
             inward += moved * m * n * count / self.memory
             if anew:

@@ -98,6 +98,18 @@ def test_runs_are_like_a_scenario_in_what_decides_their_errors():
     assert Likeness.of(load({**one, "recompute": "full", "cuda_graphs": "layers"}))[6:8] == ("all", "layers")
 
 
+def test_linear_mixers_and_frozen_weights_are_kinds_of_their_own():
+    """So that intervals say where nobody measured them: recorded are LoRA on H200 and Blackwell, and Mamba-2 there."""
+    hybrid = {"model": "nemotron-3-nano-30b-a3b", "cluster": {"gpu": "h100"}, "batch": 8, "parallel": {"data": 8}}
+    tuned = {**hybrid, "model": {"base": "llama3-8b", "frozen": "all", "adapters": {"rank": 16}}}
+    for scenario, kind, words in ((hybrid, "linear", "linear mixers"), (tuned, "adapters", "frozen weights")):
+        like = Likeness.of(load(scenario), "megatron")
+        assert like.kind == kind
+        said = text(of_runs(like, known()), 1.0)
+        assert f"no measured runs of Megatron with {words} on H100" in said
+        assert of_runs(like._replace(gpu="gb300"), known()).measured == (kind == "linear")
+
+
 def test_errors_of_fitted_runs_grow_as_if_left_out():
     assert of_runs(LIKE, [run_of(exp(0.03), fitted=2) for _ in range(8)]).errors[0] == pytest.approx(exp(0.04) - 1)
     assert of_runs(LIKE, [run_of(exp(0.03)) for _ in range(8)]).errors[0] == pytest.approx(exp(0.03) - 1)

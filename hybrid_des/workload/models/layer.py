@@ -275,8 +275,8 @@ class Kernel:
 class Scan:
     """The core of a linear mixer, divided by t over heads, at the rate of its own kernel.
 
-    Its backward computes the forward again and takes as long as three. Context ranks divide the heads too: all-to-alls
-    bring whole sequences of some heads to each, and back; what a group's heads share is copied where ranks are more.
+    Context ranks divide the heads too: all-to-alls bring whole sequences of some heads to each, and back; what a
+    group's heads share is copied where ranks are more.
 
     Attributes:
         rate: the share of the 16-bit peak that it reaches, or the key of `efficiency` that has it.
@@ -284,6 +284,7 @@ class Scan:
         groups: of heads, which tensor ranks divide.
         there, back: elements per token that belong to heads, before and after it.
         shared: elements per token that the heads of a group share.
+        backward: its time over that of the forward, which it computes again. Three is assumed: no public table has it.
     """
 
     name: str
@@ -294,6 +295,7 @@ class Scan:
     there: int
     shared: int
     back: int
+    backward: float = 3.0
 
     def exchanged(self, tensor: int, context: int) -> tuple[int, int]:
         """Bytes per token of both all-to-alls of a tensor rank."""

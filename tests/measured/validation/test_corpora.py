@@ -27,8 +27,15 @@ MOST_FITTED = {
     "bigscience_a100": 0, "bigscience_v100": 0, "fms_fsdp": 0, "gpu_recipes": 0, "internevo_a100": 0,
     "internevo_a100_hybrid_zero": 0, "kempnerforge_h200": 0, "megatron_golden_7b": 0, "megatron_lm_weak_scaling": 0,
     "mlperf_5_1_8b": 0, "moe_model_zoo": 0, "nemo_24_03_long": 0, "nemo_24_07": 0, "simumax_deepseek_b200": 0,
-    "torchao_b200": 0, "h100_precisions": 1, "fsdp_chips": 0,
+    "torchao_b200": 0, "h100_precisions": 1, "fsdp_chips": 0, "fine_tuning": 0, "nemotron_3": 0,
+    "trl_long_context": 0, "mlperf_5_1_lora": 0,
 }  # fmt: skip
+SHOWN = (
+    "fine_tuning",
+    "mlperf_5_1_lora",
+    "nemotron_3",
+    "trl_long_context",
+)  # corpora made from one file of published rows
 FACTS = ("parameters", "weight_gradients")  # of `overlap`: what is done, not how well
 
 
@@ -40,6 +47,7 @@ def rows_of(tmp_path_factory):
         block, converter = yaml.safe_load(corpus.read_text())["sweep"], corpus.with_suffix(".py")
         names = [f"{corpus.stem}{ending}.csv" for ending in (("_by_release", "_raw") if converter.exists() else ("",))]
         files = [SHARED / "validation" / name for name in names]
+        files += [SHARED / "models" / "rows_shown.csv"] if corpus.stem in SHOWN else []
         rows = next((file for file in files if file.exists()), files[-1])
         rows = corpus.parent / block["file"] if "file" in block else rows
         if (costs := SHARED / "costs" / f"{corpus.stem}.csv").exists():
@@ -98,7 +106,8 @@ DATED = re.compile(r"\b20\d\d\b")
 NEWCOMERS = [
     "bigscience_a100", "bigscience_v100", "fms_fsdp", "gpu_recipes", "internevo_a100", "internevo_a100_hybrid_zero",
     "kempnerforge_h200", "megatron_golden_7b", "megatron_lm_weak_scaling", "mlperf_5_1_8b", "moe_model_zoo",
-    "nemo_24_03_long", "nemo_24_07", "simumax_deepseek_b200", "torchao_b200",
+    "nemo_24_03_long", "nemo_24_07", "simumax_deepseek_b200", "torchao_b200", "fine_tuning", "nemotron_3",
+    "trl_long_context", "mlperf_5_1_lora",
 ]  # fmt: skip
 
 
@@ -358,6 +367,55 @@ def test_every_model_of_the_recipes_may_offload(monkeypatch):
         blocks = sum(layer.is_block for layer in load({"model": base}).model.network.layers)
         raw = raw_row(model=name, cpu_offloading="True", cpu_offloading_num_layers=str(blocks // 2))
         assert script["converted"](raw)["offload.activations"] == (blocks // 2) / blocks, name
+
+
+def published(**more):
+    """A published row of a model of 2026."""
+    return {
+        "id": "one", "model": "llama3-70b", "task": "lora", "gpu": "gb300", "gpus": "8", "precision": "fp8", "tp": "1",
+        "pp": "2", "vp": "20", "cp": "1", "ep": "", "gbs": "32", "mbs": "1", "seq": "4096", "recompute": "",
+        "graphs": "", "notes": "NeMo 26.06; tokens/s rounded", "step_s": "2.2", **more,
+    }  # fmt: skip
+
+
+def test_rows_of_fine_tuning_freeze_what_is_not_trained(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    row_of = runpy.run_path(str(FOLDER / "fine_tuning.py"))["converted"]
+    tuned, whole = row_of(published()), row_of(published(task="sft"))
+    assert (tuned["model.frozen"], tuned["parallel.data"], tuned["schedule.chunks"]) == ("all", 4, 20)
+    assert (whole["model.frozen"], whole["model.adapters"]) == ("", "")
+    two = runpy.run_path(str(FOLDER / "mlperf_5_1_lora.py"))["converted"](
+        published(id="mlperf", model="llama2-70b", gpu="h200", gpus="16", pp="1", vp="", gbs="8")
+    )
+    assert (two["parallel.context"], two["parallel.data"], two["cluster.nodes"]) == (2, 8, 2)
+    assert row_of(published(gpu="mi300x")) is None
+
+
+def test_rows_of_nemotron_3_shard_the_largest_in_domains(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    row_of = runpy.run_path(str(FOLDER / "nemotron_3.py"))["converted"]
+    raw = {
+        "model": "nemotron-3-super-120b-a12b",
+        "task": "pretrain",
+        "gpus": "64",
+        "ep": "64",
+        "graphs": "layers: mamba",
+    }
+    row = row_of(published(**raw))
+    assert (row["sharding"], row["cluster.nodes"], row["cuda_graphs"]) == ("zero-1", 1, "layers")
+    ultra = {**raw, "model": "nemotron-3-ultra-550b-a55b", "gpus": "256", "tp": "2", "graphs": "none"}
+    row = row_of(published(**ultra))
+    assert (row["shards.ranks"], row["shards.outside"], row["parallel.data"]) == (32, "zero-1", 128)
+    assert (row["cuda_graphs"], row_of(published())) == ("none", None)
+
+
+def test_rows_of_long_samples_are_those_of_one_program(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    row_of = runpy.run_path(str(FOLDER / "trl_long_context.py"))["converted"]
+    row = row_of(published(id="trl-one", model="qwen3-8b", gpus="16", cp="16"))
+    assert (row["cluster.nodes"], row["parallel.context"]) == (2, "16")
+    assert row.keys() == set(columns_of("trl_long_context"))
+    assert [row_of(published(**other)) for other in ({}, {"id": "trl-two", "model": "qwen3-30b-a3b"})] == [None, None]
 
 
 def titan_row(layout):

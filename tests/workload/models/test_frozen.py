@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hybrid_des import simulate
+from hybrid_des.cost_model.operation_times import Device
 from hybrid_des.errors import ScenarioError
 from hybrid_des.workload.models.kinds.transformer import Transformer, transformer
 from hybrid_des.workload.models.layer import Gemm, Parameters
@@ -23,6 +24,16 @@ def summary(model, **values):
     return simulate(
         {"name": "tuned", "cluster": cluster, "model": model, "schedule": {"kind": "1f1b"}, **values}
     ).summary
+
+
+def test_frozen_products_convert_their_operands_in_one_layout():
+    """The other is the gradient of the weights' (NVIDIA/TransformerEngine, ops/basic/basic_linear.py: columnwise)."""
+    tokens, n, k = 8192, 2048, 1024
+    device = Device(1e15, 5e14, 5e14, 1e12, 132, operand=1.0)
+    frozen, trained = (device.layer_product(tokens, n, k, quantised=True, trained=value) for value in (False, True))
+    assert trained.forward - frozen.forward == pytest.approx(tokens * k / 1e12)
+    assert trained.input - frozen.input == pytest.approx(tokens * n / 1e12)
+    assert trained.weight == frozen.weight
 
 
 def products_of(model):

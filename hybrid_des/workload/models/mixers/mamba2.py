@@ -6,8 +6,10 @@ With n heads of size p, D = n·p channels, g groups that share B and C, N the si
 
     parameters   h·(2D + 2gN + n) + (D + 2gN)·(width + 1) of the convolution + 3n + D (norm) + D·h
     scan         2gQN + 2QD + 4DN FLOP: scores and results within a chunk, its state, and results of the state before it
-    kept         h, 2D + 2gN + n and D; convolution, states and scores are computed again, so that the backward takes
-                 about three forwards (state-spaces/mamba, ssd_combined.py)
+    kept         h, 2D + 2gN + n and D; convolution, states and scores are computed again (state-spaces/mamba,
+                 ssd_combined.py)
+    backward     4.5 forwards: what a model of 1.34 billion parameters takes on an H200 and on a GB200, one number for
+                 both (state-spaces/mamba, issue 904: 239.2 and 360.4 TFLOP/s, read as 6 FLOP per parameter and token)
 
 Tensor ranks divide heads and groups, context ranks the heads: they exchange z, x, B, C, dt, and the results, by
 all-to-alls (NVIDIA/Megatron-LM, megatron/core/ssm/mamba_context_parallel.py). The convolution moves 2 bytes in and out
@@ -20,6 +22,8 @@ from hybrid_des.workload.models.block import Block
 from hybrid_des.workload.models.layer import ELEMENT, Elementwise, Kept, Parameters, Part, Scan, linear, weights
 from hybrid_des.workload.models.mixers.registration import mixer
 
+BACKWARD = 4.5  # see above
+
 
 @mixer("mamba2", summary="Mamba-2's state spaces", sizes="mamba")
 def mamba2(block: Block) -> Part:
@@ -30,7 +34,8 @@ def mamba2(block: Block) -> Part:
     width, shared = n * sizes.head_size, 2 * g * state
     mixed, joined = width + shared, 2 * width + shared + n
     flop = chunk * shared + 2 * chunk * width + 4 * width * state
-    scan = Scan("state space scan", "scan", Fraction(flop), n, g, there=2 * width + n, shared=shared, back=width)
+    sent = {"there": 2 * width + n, "shared": shared, "back": width}
+    scan = Scan("state space scan", "scan", Fraction(flop), n, g, **sent, backward=BACKWARD)
     passes = (
         Elementwise("convolution", 2 * ELEMENT * mixed, 5 * ELEMENT * mixed, "tensor"),
         scan,
