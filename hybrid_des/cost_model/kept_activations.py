@@ -1,8 +1,8 @@
 """Bytes of activations that a layer keeps for its backward, and the share that weight gradients need.
 
-Inputs of products in few bits are kept as they were converted where the framework's `save_for_backward` has these
+Inputs of products in few bits are kept as they were converted where the framework's save_for_backward has these
 (TransformerEngine, pytorch/module/linear.py: rows, or columns alone, but never both); elsewhere, and what other
-operations need, in 16 bits. Two cases differ (Megatron-LM, `set_save_original_input` in its modules):
+operations need, in 16 bits. Two cases differ (Megatron-LM, set_save_original_input in its modules):
 
     attention output   its input is the result of the core, which the core keeps in 16 bits; with delayed scaling the
                        converted one is kept besides

@@ -84,7 +84,7 @@ def render_explanation(
     Example:
         >>> from hybrid_des import explain, render_explanation
         >>> print(render_explanation(explain("scenarios/prototype_4gpu.yaml"), width=80).splitlines()[0])
-        prototype_4gpu: 4 A100-80GB GPUs, PP2 DP2 (pipeline and data parallel), 1F1B schedule
+        prototype_4gpu: 4 A100-80GB GPUs, PP2 DP2 (pipeline and data parallel), 1F1B
     """
     begin = opening(explanation.run, width)
     return "\n".join([begin, rest(explanation, width, advice=advice, details=details, above=begin.count("\n") + 1)])

@@ -188,8 +188,8 @@ def _gpus_run_models(scenario: Scenario) -> Iterator[Problem]:
         yield misfit(message, "precision", "cluster.gpu")
     alone = {"sharding": "none", "experts.dispatch": "bf16", "experts.placement": "static"} if peak else {}
     for path, expected in alone.items():
-        if (found := attrgetter(path)(scenario)) != expected:
-            message = f"{found}: sends in 16 or 8 bits; with precision {scenario.precision}, expected {expected}"
+        if (stated := attrgetter(path)(scenario)) != expected:
+            message = f"{stated}: sends in 16 or 8 bits; with precision {scenario.precision}, expected {expected}"
             yield misfit(message, path, "precision")
     if len({gpu.name for gpu in used}) > 1:
         message = "a model's times are those of one kind of GPU; give slower nodes a `speed`"

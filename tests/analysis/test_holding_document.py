@@ -64,7 +64,8 @@ def test_time_over_the_mean_is_that_of_ops(packed):
 def test_other_packings_are_tried(packed):
     explanation = explain(packed())
     assert "data.packing=balanced" in {one.change for one in explanation.proposals}
-    assert "Document   4,096 tokens" in render_explanation(explanation, details=True)
+    assert "Long document" in render_explanation(explanation, details=True)
+    assert "4,096 tokens" in render_explanation(explanation, details=True)
 
 
 def test_equal_documents_hold_nothing(packed):

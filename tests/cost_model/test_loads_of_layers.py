@@ -99,7 +99,7 @@ def test_files_that_do_not_fit_are_told(tmp_path, text, said):
         ({"loads": [[[1] * 16], [[1] * 4]]}, "experts.loads: 4 numbers at step 1; expected 16"),
         ({"loads": [0] * 16}, "expected numbers that are not all 0"),
         ({"loads": "many"}, "expected a list of numbers, or a list of them per layer"),
-        ({"loads": [[1, 2], 3]}, "expected a list at each step, layer and expert alike"),
+        ({"loads": [[1, 2], 3]}, "expected nested lists by step, layer and expert"),
         ({"workload": "W8"}, 'unknown "W8"; did you mean "W7"?'),
         ({"workload": "W1", "power_law": 1}, "give only one of the two"),
         ({"redraw": 2}, "is read with `concentration` or `power_law` only"),

@@ -181,9 +181,9 @@ def test_a_traced_run_is_explained_and_drawn(run, ran, tmp_path):
     assert (code, err) == (0, [f"wrote 8 files to {tmp_path / 'out'}"])
     code, out, err = run("explain", tmp_path / "out" / "scenario.yaml")
     assert (code, err) == (0, [])
-    assert "Step       48.64 ms" in out
+    assert "Step       A step takes 48.64 ms" in out
     _, out, _ = run("explain", tmp_path / "out" / "scenario.yaml", "--details")
-    assert "F0@0 > a0 > F0@1" in out
+    assert "forward 0 on rank 0" in out and "→ activations 0 →" in " ".join(out.split())
     assert "schedule." not in out
     out, err = ran(tmp_path / "out" / "scenario.yaml", "--out", tmp_path / "run")
     assert (tmp_path / "run" / "report.html").is_file()

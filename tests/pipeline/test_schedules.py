@@ -248,7 +248,7 @@ def test_a_formula_is_the_time_wherever_it_holds(kind):
                 timing = timing_of(plan_of(kind, p, m, v, costs), costs)
                 assert (timing.span if facts["span"] else timing.time) == formula, (p, m, v, costs)
                 held += 1
-    assert held > 3
+    assert held > 2
 
 
 @from_table

@@ -109,7 +109,7 @@ WRONG = {
         {**FREE, "delay_weight": True},
         {"overlap": {"weight_gradients": True}},
     ),
-    "recompute: repeats exchanges": (FREE, {"recompute": "full"}),
+    "recompute: repeats the all-to-alls": (FREE, {"recompute": "full"}),
     "sharding: communicates layer by layer": (FREE, {"sharding": "zero-3"}),
 }
 

@@ -160,7 +160,7 @@ def test_sharded_parameters_are_gathered_as_the_command_says(sharding, per_node)
     else:
         gathered = parts.programs.fsdp._halves[1]
         elements = 8 * 4096
-        (outcome,) = parts.programs.fsdp._outcomes(gathered, (elements, 0), "bf16")[:1]
+        (outcome,) = parts.programs.fsdp._outcomes(0, gathered, (elements, 0), "bf16")[:1]
         timed = bench("nccl-all-gather", nodes=8 // per_node, per_node=per_node)
         assert timed(2 * elements) == outcome.duration
     assert gathered == "nccl-all-gather"

@@ -14,8 +14,8 @@ _OF_KINDS, _OF_EXPERTS = ("kinds", "mixer", "gate", "sinks"), ("shared_ffn", "sh
 def unsaid_of_variants(values: Mapping[str, Any]) -> Iterator[str]:
     """The keys of a model that no flag expresses; `values` are those of a scenario by path."""
     yield from (f"model.{key}" for key in KEYS if values.get(f"model.{key}"))
-    if values.get("model.mlp") in ("geglu", "relu2"):
-        yield f"model.mlp: {values['model.mlp']}"
+    if values.get("model.mlp") == "geglu":
+        yield "model.mlp: geglu"
     if values.get("model.quantised") is False:
         yield "model.quantised: false"
     if values.get("model.qk_norm") == "layer":

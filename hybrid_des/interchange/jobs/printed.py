@@ -1,7 +1,7 @@
 """Configurations in the output of a program: the JSON or YAML that it prints among its messages.
 
 Of lines that several ranks wrote, with `[rank0]:`, `[default0]:` or `0:` in front, those of one are read together.
-Megatron-Bridge prints what differs from defaults (`ConfigContainer.log_non_default_values`):
+Megatron-Bridge prints what differs from defaults (ConfigContainer.log_non_default_values):
 
     [model] Non-default values (vs Mcore TransformerConfig):
       num_layers: 32  (Mcore default: 0)
@@ -31,8 +31,8 @@ def printed_in(text: str) -> Mapping[str, Any] | None:
     for line in text.splitlines():
         match = _RANK.fullmatch(line)
         groups.setdefault(match[1] if match else "", []).append(match[2] if match else line)
-    found = (one for lines in groups.values() for one in (*_objects(lines), *_blocks(lines), _summary(lines)))
-    return max((one for one in found if _size(one) >= FEWEST), key=_size, default=None)
+    printed = (one for lines in groups.values() for one in (*_objects(lines), *_blocks(lines), _summary(lines)))
+    return max((one for one in printed if _size(one) >= FEWEST), key=_size, default=None)
 
 
 def _objects(lines: Sequence[str]) -> Iterator[Mapping[str, Any]]:

@@ -218,8 +218,8 @@ class Evaluation:
                 operations.put(self._worth(of, frame), self._worth(at, frame), value)
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
                 known = value if isinstance(value, tuple | list) and len(value) == len(elements) else None
-                for place, element in enumerate(elements):
-                    part = known[place] if known is not None else _part(value, place, target, frame)
+                for number, element in enumerate(elements):
+                    part = known[number] if known is not None else _part(value, number, target, frame)
                     self._assign(element, part, frame)
 
     def _owner(self, of: ast.expr, frame: Frame) -> Any:
@@ -254,9 +254,9 @@ class Evaluation:
     def _attribute(self, node: ast.Attribute, frame: Frame) -> Any:
         owner = self._worth(node.value, frame)
         if isinstance(owner, Module):
-            found = self._global(owner, node.attr)
-            unfound = isinstance(found, Reference) and found.name == node.attr
-            return Reference(f"{owner.folder.name}.{node.attr}") if unfound else found
+            bound = self._global(owner, node.attr)
+            unbound = isinstance(bound, Reference) and bound.name == node.attr
+            return Reference(f"{owner.folder.name}.{node.attr}") if unbound else bound
         if isinstance(owner, Function):
             return Reference(f"{owner.name}.{node.attr}")
         if isinstance(owner, Undecided):
@@ -354,7 +354,9 @@ class Evaluation:
         if isinstance(node.op, ast.Not):
             holds = truth(value)
             return holds if isinstance(holds, Undecided) else not holds
-        return operations.calculated(lambda one: -one if isinstance(node.op, ast.USub) else +one, (value,), shown)
+        return operations.calculated(
+            lambda number: -number if isinstance(node.op, ast.USub) else +number, (value,), shown
+        )
 
     def _binop(self, node: ast.BinOp, frame: Frame) -> Any:
         left, right = self._worth(node.left, frame), self._worth(node.right, frame)
@@ -400,9 +402,9 @@ class Evaluation:
                 return self._imported(statement, name, frame)
         if depth < DEEPEST:
             for star in module.stars:
-                found = self._imported(ast.ImportFrom(star.module, [ast.alias(name)], star.level), name, frame)
-                if not isinstance(found, Reference | Undecided):
-                    return found
+                bound = self._imported(ast.ImportFrom(star.module, [ast.alias(name)], star.level), name, frame)
+                if not isinstance(bound, Reference | Undecided):
+                    return bound
         inner = self._sources.relative(module, 1, name) if module.path.name == "__init__.py" else None
         return inner if inner is not None else Reference(name)
 
@@ -421,10 +423,10 @@ class Evaluation:
         if module is None:
             return Reference(full)
         inner = self._sources.relative(module, 1, alias.name) if module.path.name == "__init__.py" else None
-        found = self._global(module, alias.name, frame.depth + 1) if frame.depth < DEEPEST else Reference(full)
-        if inner is not None and isinstance(found, Reference | Undecided | Module):  # it imports its own modules
+        bound = self._global(module, alias.name, frame.depth + 1) if frame.depth < DEEPEST else Reference(full)
+        if inner is not None and isinstance(bound, Reference | Undecided | Module):  # it imports its own modules
             return inner
-        return Reference(full) if isinstance(found, Reference) and found.name == alias.name else found
+        return Reference(full) if isinstance(bound, Reference) and bound.name == alias.name else bound
 
 
 _ITERABLE = (list, tuple, range, set, str, dict)

@@ -16,7 +16,7 @@ _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 _COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
-    ast.In: lambda one, all_of: one in all_of, ast.NotIn: lambda one, all_of: one not in all_of,
+    ast.In: lambda item, all_of: item in all_of, ast.NotIn: lambda item, all_of: item not in all_of,
 }  # fmt: skip
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "int": int, "float": float, "bool": bool, "len": len, "list": list, "tuple": tuple, "dict": dict,

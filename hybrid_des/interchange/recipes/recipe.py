@@ -83,8 +83,8 @@ def function_in(names: Iterable[str], function: str, places: Iterable[Path]) -> 
     """The file with the function that the first module of some names has by a name; None without one."""
     sources = Sources([*places, *installed()])
     modules = (sources.module(name) for name in names)
-    found = (Evaluation(sources).expression(function, module) for module in filter(None, modules))
-    return next((one.module.path for one in found if isinstance(one, Function)), None)
+    named = (Evaluation(sources).expression(function, module) for module in filter(None, modules))
+    return next((one.module.path for one in named if isinstance(one, Function)), None)
 
 
 def _called(module: Module, call: str, sources: Sources) -> Built:

@@ -59,7 +59,7 @@ def advise(scenario: Source, overrides: Overrides = (), *, run: Run | None = Non
         >>> from hybrid_des import advise
         >>> advice = advise("scenarios/h100_2x8.yaml")
         >>> advice
-        <Advice on h100_2x8: step 2.76 s; 1 line; ZB-V: 2.354 s>
+        <Advice on h100_2x8: step 2.76 s; 1 line; ZB-V schedule: 2.354 s>
         >>> advice.lines[0].settings
         {'schedule.kind': 'zb-v'}
     """

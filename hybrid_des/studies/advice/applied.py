@@ -29,7 +29,7 @@ def applied(source: Source, line: AdviceLine, overrides: Overrides = ()) -> str:
         >>> from hybrid_des import advise, applied
         >>> advice = advise("scenarios/h100_2x8.yaml")
         >>> print(applied("scenarios/h100_2x8.yaml", advice.lines[0]).splitlines()[0])
-        # h100_2x8 with ZB-V
+        # h100_2x8 with ZB-V schedule
     """
     document = with_case(document_of(source, overrides), line.settings, "advice")
     anchor(document, Path.cwd())

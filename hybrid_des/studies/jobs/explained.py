@@ -15,7 +15,7 @@ from hybrid_des.analysis.idle import OTHERS as OTHER_JOBS
 from hybrid_des.analysis.tasks import AtOnce, grouped, in_turn
 from hybrid_des.engine.causes import Causes
 from hybrid_des.planning.program_table import Column
-from hybrid_des.report.content import alarm_of
+from hybrid_des.report.content import ALARM, alarm_of
 from hybrid_des.report.text import folded, labelled
 from hybrid_des.scenario.jobs import Jobs, load_jobs
 from hybrid_des.scenario.loading import Source
@@ -119,7 +119,8 @@ class ExplainedJobs:
         """What a job waits for, and whose messages are before its own."""
         step, alone = (explained_job.to_mapping()[key] for key in ("step_time_s", "alone_step_time_s"))
         share, behind = explained_job.waits_for_others, self._behind(explained_job)
-        head = f"step {format_seconds(step)}, alone {format_seconds(alone)}"
+        alarm = f"{ALARM}; " if any(facts["out_of_memory"] for facts in explained_job.run.facts) else ""
+        head = f"{alarm}step {format_seconds(step)}, alone {format_seconds(alone)}"
         if not share:
             return f"{head}: {NOT_OTHERS}"
         others = " and ".join(behind) or "others"

@@ -129,9 +129,9 @@ def _beside(gemm: Gemm, adapters: Adapters) -> Iterator[Gemm]:
     if not wanted:
         return
     divided = gemm.split == "columns"
-    yield Gemm(f"{gemm.name}, adapter down", adapters.rank, gemm.k, "none" if divided else gemm.split, gemm.rows,
+    yield Gemm(f"{gemm.name}, LoRA down", adapters.rank, gemm.k, "none" if divided else gemm.split, gemm.rows,
                inner="down")  # fmt: skip
-    yield Gemm(f"{gemm.name}, adapter up", gemm.n, adapters.rank, "columns" if divided else "none", gemm.rows,
+    yield Gemm(f"{gemm.name}, LoRA up", gemm.n, adapters.rank, "columns" if divided else "none", gemm.rows,
                inner="up")  # fmt: skip
 
 

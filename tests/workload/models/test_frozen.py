@@ -134,7 +134,7 @@ def test_tensor_ranks_divide_adapters(tensor):
         ({"frozen": "some"}, "expected all, or a number of blocks"),
         ({"frozen": 0}, "model.frozen"),
         ({"frozen": 9}, "9 of only 4 layers"),
-        ({"adapters": ADAPTERS}, "beside frozen products"),
+        ({"adapters": ADAPTERS}, "beside frozen GEMMs"),
         ({"frozen": "all", "adapters": {"rank": 8, "on": ["router"]}}, 'unknown "router"'),
         ({"frozen": "all", "adapters": {"on": ["up"]}}, "adapters.rank"),
     ],

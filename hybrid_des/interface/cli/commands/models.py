@@ -1,7 +1,7 @@
 """List the models of the catalogue, or the figures and options of one.
 
-Parameters in billions, with those of prediction modules; those that a token passes; 10⁹ FLOP of training per token (an
-image for convolutions), forward and backward; tokens of a training sample; the longest context; and the source of the
+Parameters in billions, with those of prediction modules; those that a token passes; 10⁹ FLOP of training per token (a
+sample for convolutions), forward and backward; tokens of a training sample; the longest context; and the source of the
 sizes. `model` takes a name, or `{base: NAME, ...}` with changes. --out writes all of it as a page.
 """
 
@@ -23,9 +23,9 @@ PAGE = """# Models
 
 Written by `hybrid-des models --out docs/reference/catalogue.md` from the catalogue
 ([catalogue.yaml](../../hybrid_des/workload/models/catalogue.yaml)). Parameters are in billions, counted from the sizes,
-with those of prediction modules and without encoders of images and sound; the tests compare them with published
+with those of prediction modules and without encoders of other modalities; the tests compare them with published
 figures. *Active* are those that a token passes. *FLOP/token* are 10⁹ FLOP of training, forward and backward, per token
-of a sample of so many *tokens*, or per image where it has none; causal attention counts half. *Context* is the longest
+of a sample of so many *tokens*, or per sample where it has none; causal attention counts half. *Context* is the longest
 that the publisher states. `hybrid-des models qwen3-8b` prints the options of one.
 
 Other models are read from their `config.json` ([list](models.md)) or described by their layers
@@ -46,8 +46,8 @@ def run(args: argparse.Namespace) -> int:
         rows = [figures(name) for name in names()]
         show_result(args, lambda: rows, lambda: text_table(HEADS, map(cells, rows), width=output_width()))
     else:
-        found = figures(args.name) | {"options": expanded({"base": args.name})}
-        show_result(args, lambda: found, lambda: _options(found))
+        shown = figures(args.name) | {"options": expanded({"base": args.name})}
+        show_result(args, lambda: shown, lambda: _options(shown))
     if args.out is not None:
         write_file(args.out, page())
         say(f"wrote {args.out}")
@@ -79,10 +79,10 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     return row["model"], *scaled, *counts, row["source"]
 
 
-def _options(found: Mapping[str, Any]) -> str:
+def _options(model_figures: Mapping[str, Any]) -> str:
     """The figures of a model as a table of one row, and its options as a scenario has them."""
-    options = yaml.safe_dump({"model": found["options"]}, sort_keys=False, default_flow_style=None, width=100)
-    return f"{text_table(HEADS, [cells(found)], width=output_width())}\n\n{options}".rstrip()
+    options = yaml.safe_dump({"model": model_figures["options"]}, sort_keys=False, default_flow_style=None, width=100)
+    return f"{text_table(HEADS, [cells(model_figures)], width=output_width())}\n\n{options}".rstrip()
 
 
 def page() -> str:

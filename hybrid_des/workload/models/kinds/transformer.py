@@ -141,7 +141,7 @@ def transformer(options: Transformer) -> Model:
         options, *of_blocks = [copies[id(one)] for one in (options, *of_blocks)]
     ends = (*_predictions(options, of_blocks[-1]), _logits(options))
     if options.adapters is not None and options.frozen is None:
-        raise ModelRefusal("adapters", "are beside frozen products; expected `frozen: all`, or a number of blocks")
+        raise ModelRefusal("adapters", "are beside frozen GEMMs; expected `frozen: all`, or a number of blocks")
     if isinstance(options.frozen, int) and options.frozen > options.layers:
         raise ModelRefusal("frozen", f"{options.frozen} of only {options.layers} layers")
     model = Model(options.sequence, (_embedding(options), *blocks(of_blocks), *ends), "sequence")
@@ -182,7 +182,7 @@ def block_options(options: Transformer) -> list[Transformer]:
 
 def _of_kind(options: Transformer, name: str, stated: Section) -> Transformer:
     """The options of a kind of blocks: those of the model, changed."""
-    own = options.model_dump(exclude_unset=True, exclude={"kinds", "pattern", "predictions"})
+    own = options.model_dump(exclude_unset=True, exclude={"kinds", "pattern", "predictions"}, warnings=False)
     changes = without_none(stated.model_dump(exclude_unset=True, warnings=False))
     try:
         return Transformer.model_validate(merged(own, changes))
