@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.errors import UsageError, one_line, printable
+from hybrid_des.units import format_share
 
 if TYPE_CHECKING:
     import argparse
@@ -131,7 +132,7 @@ def progress_line(headway: RunProgress) -> str:
     left = headway.left_s
     rate = headway.events / headway.elapsed_s
     then = f"no op has ended for {headway.still_s:.0f} s" if left is None else f"{format_seconds(round(left))} left"
-    return f"simulating: {headway.share:.0%} of the ops, {rate:,.0f} events/s, {then}"
+    return f"simulating: {format_share(headway.share, 0)} of the ops, {rate:,.0f} events/s, {then}"
 
 
 @contextlib.contextmanager
