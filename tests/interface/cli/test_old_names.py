@@ -88,7 +88,7 @@ def test_a_mistake_is_one_line_after_the_hint(run, words, said):
 def test_help_lists_new_names_only(run):
     listed = run("--help")[1]
     assert not any(f"\n  {old} " in listed or f"--{old} " in listed for old in (*old_names.OLD, "hta", "chakra"))
-    assert len(command_files.names()) == 19
+    assert len(command_files.names()) == 20
     code, out, err = run("verify", "--help")
     assert (code, err) == (0, [hint("verify")])
     assert "--verify SCENARIO" in out
