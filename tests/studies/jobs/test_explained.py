@@ -88,7 +88,7 @@ def test_a_job_apart_waits_for_nobody():
     values["jobs"]["gpt"]["ranks"], values["jobs"]["bert"]["ranks"] = [0, 1, 2, 3], [8, 9, 10, 11]
     found = explain_jobs(load_jobs(values))
     assert [one.path[OTHERS] for one in found.jobs] == [0, 0]
-    assert "No message of another job is on its critical path" in found.report()
+    assert "no message of another job is on its critical path" in found.report()
     assert not found.tried and found.not_tried == "the jobs do not slow each other down"
 
 
