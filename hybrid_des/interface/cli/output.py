@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.errors import UsageError, one_line, printable
-from hybrid_des.units import format_share
 
 if TYPE_CHECKING:
     import argparse
@@ -127,7 +126,7 @@ def write_file(path: Path, text: str) -> None:
 
 def progress_line(headway: RunProgress) -> str:
     """One line: share of ops, events per second, and time left."""
-    from hybrid_des.units import format_seconds
+    from hybrid_des.units import format_seconds, format_share
 
     left = headway.left_s
     rate = headway.events / headway.elapsed_s
