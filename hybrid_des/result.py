@@ -27,7 +27,7 @@ from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.watch import Show, Watch
-from hybrid_des.units import format_seconds
+from hybrid_des.units import format_seconds, format_share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +66,7 @@ def simulate(
         >>> from hybrid_des import simulate
         >>> result = simulate("scenarios/a100_8x.yaml")
         >>> result
-        <Result a100_8x: 8 ranks, step 1.435 s, bubble 27.3%>
+        <Result a100_8x: 8 ranks, step 1.435 s, bubble 27.3 %>
         >>> result.summary["peak_activations"]
         [4, 3, 2, 1]
         >>> result.timeline.query("rank == 0 and lane == 'compute'")[["kind", "microbatch", "start_s", "end_s"]].head(3)
@@ -242,7 +242,7 @@ class Result(RunAnalysis):
         facts = self.summary
         return (
             f"<Result {facts['name']}: {facts['ranks']} ranks, step {format_seconds(facts['step_time_s'])}, "
-            f"bubble {facts['step_shares']['bubble']:.1%}>"
+            f"bubble {format_share(facts['step_shares']['bubble'])}>"
         )
 
     def _repr_html_(self) -> str:

@@ -118,14 +118,15 @@ def grouped_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, l
     return groups
 
 
-def format_share(share: Fraction | float) -> str:
-    """A share in percent with one decimal place: "45.6 %"."""
-    return f"{100 * float(share):.1f} %"
+def format_share(share: Fraction | float, digits: int = 1) -> str:
+    """A share in percent with as many decimal places: "45.6 %"."""
+    return f"{100 * float(share):.{digits}f} %"
 
 
-def format_change(share: float) -> str:
-    """A relative change in percent with one decimal place, or "0 %" if that is none: "−2.4 %"."""
-    return f"{100 * share:+.1f} %".replace("-", "−") if abs(share) >= 0.0005 else "0 %"
+def format_change(share: float, digits: int = 1) -> str:
+    """A relative change in percent with as many decimal places, or "0 %" if that is none: "−2.4 %"."""
+    text = f"{100 * share:+.{digits}f} %".replace("-", "−")
+    return text if any(figure in text for figure in "123456789") else "0 %"
 
 
 def format_number(number: float) -> str:

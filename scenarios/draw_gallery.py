@@ -31,7 +31,7 @@ from hybrid_des.report.plots.style import LINES, patches_of, plain
 from hybrid_des.scenario.loading import read_scenario
 from hybrid_des.studies import sweep
 from hybrid_des.studies.jobs.result import simulate_jobs
-from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds, format_share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -145,8 +145,8 @@ def section_of(file: Path, result: Result) -> str:
     facts = result.summary
     return (
         f"## [{file.stem}]({file.name})\n\n{result.run.scenario.description or file.stem}: "
-        f"step {format_seconds(facts['step_time_s'])}, bubble {facts['step_shares']['bubble']:.1%}, "
-        f"{facts['efficiency']:.1%} efficient.\n\n![{file.stem}]({PICTURES}/{file.stem}.png)\n"
+        f"step {format_seconds(facts['step_time_s'])}, bubble {format_share(facts['step_shares']['bubble'])}, "
+        f"{format_share(facts['efficiency'])} efficient.\n\n![{file.stem}]({PICTURES}/{file.stem}.png)\n"
     )
 
 

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from hybrid_des.analysis.verdict import percent
 from hybrid_des.cost_model.documents import packed_steps
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.bill import Power
 from hybrid_des.scenario.sections.cluster import GpuKind
+from hybrid_des.units import format_share
 
 JOULES_PER_MWH = 3600 * 10**6
 
@@ -170,7 +170,7 @@ def _assumptions(scenario: Scenario, gpus: Counter[str], spares: int) -> list[st
     if power is not None:
         source = "as given" if power.busy is not None else "by its data sheet"
         texts = [f"{name} {float(power.of(name) or 0):g} W {source}" for name in gpus]
-        waiting = f"{percent(power.idle)} of that while waiting"
+        waiting = f"{format_share(power.idle, 0)} of that while waiting"
         nodes = len(_nodes(scenario)) + spares
         node = f"the rest of {nodes:,} {'node' if nodes == 1 else 'nodes'} {float(power.node):g} W each"
         said.append(f"{', '.join(texts)}, {waiting}; {node}; PUE {float(power.pue):g}")

@@ -39,7 +39,7 @@ from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.scenario.sizes import FOLDED_FROM
 from hybrid_des.shortcuts.expansion import of_all_ranks
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_change, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,7 +93,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         a, b = (f"{side.name} {format_seconds(side.summary['step_time_s'])}" for side in (self.a, self.b))
-        return f"<Comparison: {a}, {b}: {self.regression:+.1%}>"
+        return f"<Comparison: {a}, {b}: {format_change(self.regression)}>"
 
     def _repr_html_(self) -> str:
         """What differs, for notebooks."""
@@ -275,7 +275,7 @@ def compare(first: Side | Source, second: Side | Source | None = None, *, overri
         >>> from hybrid_des import compare
         >>> both = compare("scenarios/a100_8x.yaml", overrides={"schedule.kind": "zb-h1"})
         >>> both
-        <Comparison: a100_8x 1.435 s, a100_8x 1.194 s: -16.8%>
+        <Comparison: a100_8x 1.435 s, a100_8x 1.194 s: −16.8 %>
         >>> both.tables()["causes"].set_index("cause").change_s.round(3).head(3)
         cause
         busy                0.000

@@ -70,7 +70,7 @@ from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.simulation.memory_remedies import fits
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.run import reduced_gc
-from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds, format_share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,7 +132,7 @@ class Explanation(Mapping[str, "pd.DataFrame"]):
             "exposed communication": self.breakdown.exposed,
             "host": shares[HOST],
         }
-        text = ", ".join(f"{float(share):.0%} {name}" for name, share in parts.items() if round(share, 2))
+        text = ", ".join(f"{format_share(float(share), 0)} {name}" for name, share in parts.items() if round(share, 2))
         return f"<Explanation of {self.run.scenario.name}: step {step}; {text}>"
 
     def _repr_html_(self) -> str:

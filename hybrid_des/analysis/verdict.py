@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 from hybrid_des.analysis.idle import HOST
 from hybrid_des.analysis.step_breakdown import BUBBLE, COMPUTING, RECOMPUTING, SLOWER
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.units import format_share
 
 if TYPE_CHECKING:
     from hybrid_des.analysis.counterfactual.attribution import Straggler
 
-LARGE = Fraction(95, 1000)  # of the step, from which a loss is named: a tenth as `percent` shows it
+LARGE = Fraction(95, 1000)  # of the step, from which a loss is named: a tenth in whole percent
 SHOWN = Fraction(1, 100)  # of the step, from which a share is listed
 LONGER = 1.005  # times the mean compute time, from which a rank is said to compute for longer
 NO_TENTH = "; nothing else takes a tenth of it"
@@ -58,7 +59,7 @@ def shares_text(shares: Mapping[str, Fraction], traced: bool = False) -> str:
     losses = sorted((name for name in shares if name != COMPUTING), key=lambda name: -shares[name])
     shown = [COMPUTING, *(name for name in losses if shares[name] >= SHOWN)]
     spent = (" ".join(filter(None, [SPENT.get(name, ""), share_name(name, traced)])) for name in shown)
-    first, *others = (f"{percent(shares[name])} {text}" for name, text in zip(shown, spent, strict=True))
+    first, *others = (f"{format_share(shares[name], 0)} {text}" for name, text in zip(shown, spent, strict=True))
     listed = listing([first.replace(" %", " % of the step", 1), *others])
     return f"GPUs spend {listed}."
 
@@ -89,12 +90,12 @@ def verdict(
     loss = main_loss(shares)
     if loss is None:
         others = any(share >= SHOWN for name, share in shares.items() if name != COMPUTING)
-        said = f"{percent(shares[COMPUTING])} of the step is computing{NO_TENTH if others else ''}."
+        said = f"{format_share(shares[COMPUTING], 0)} of the step is computing{NO_TENTH if others else ''}."
         return f"{said} {delay_text(culprit, cost)}" if culprit else said
     delay = delay_text(culprit, cost) if culprit and cost >= LARGE else ""
     reason = "" if delay and loss in WAITS else _reason(loss, scenario)
     the = "the " if loss == BUBBLE else ""
-    said = f"{percent(shares[loss])} of the step goes to {the}{share_name(loss, scenario.traced)}"
+    said = f"{format_share(shares[loss], 0)} of the step goes to {the}{share_name(loss, scenario.traced)}"
     return " ".join(filter(None, [f"{said}{f': {reason}' if reason else ''}.", delay]))
 
 
@@ -105,7 +106,7 @@ def delay_text(culprit: Straggler, cost: float) -> str:
         what = f"{'computes' if alone else 'compute'} for {times(culprit.slow)} as long as the average rank"
     else:
         what = "is slow" if alone else "are slow"
-    return f"{name[0].upper()}{name[1:]} {what}, which costs {percent(cost)} of the step."
+    return f"{name[0].upper()}{name[1:]} {what}, which costs {format_share(cost, 0)} of the step."
 
 
 def times(factor: float) -> str:
@@ -138,8 +139,3 @@ def _reason(loss: str, scenario: Scenario) -> str:
         SLOWER: "replicas wait for the slowest one",
         HOST: f"GPUs wait for the CPU to launch kernels{copies}",
     }[loss]
-
-
-def percent(share: Fraction | float) -> str:
-    """A share in whole percent."""
-    return f"{float(share) * 100:.0f} %"

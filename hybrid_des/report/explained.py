@@ -26,7 +26,7 @@ from hybrid_des.analysis.explanation import Explanation
 from hybrid_des.analysis.losses import Losses
 from hybrid_des.analysis.memory_use import memory_use
 from hybrid_des.analysis.metrics import RunAnalysis
-from hybrid_des.analysis.verdict import listing, named, percent, shares_text
+from hybrid_des.analysis.verdict import listing, named, shares_text
 from hybrid_des.pipeline.schedules import title_of
 from hybrid_des.report.content import ALARM, count, recomputed
 from hybrid_des.report.explained_details import DETAIL_LABEL, LINK_NAMES, detail_blocks, note_of
@@ -35,7 +35,7 @@ from hybrid_des.report.text import NARROWEST, folded, labelled
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.memory import MemoryPeak, worst_peak
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.units import format_number, format_seconds
+from hybrid_des.units import format_number, format_seconds, format_share
 
 LABEL = 11  # characters of a label
 
@@ -231,7 +231,7 @@ def _step(run: Run, findings: RunAnalysis) -> str:
     enough = "" if peak.fits else " with enough memory"
     also = [_throughput(run.scenario, facts)]
     if "mfu" in facts:
-        also.append(f"MFU {percent(facts['mfu'])}")
+        also.append(f"MFU {format_share(facts['mfu'], 0)}")
     if peak.fits and _knows_memory(run.scenario):
         also.append(f"memory {of_memory(peak.held, peak.gpu.memory)} on the fullest GPU")
     return f"A step {takes} {format_seconds(step)}{sure}{enough}: {', '.join(also)}."
@@ -319,7 +319,7 @@ def _repaired(lost: Losses) -> list[str]:
 def _nothing(advice: Advice) -> str:
     """Why no setting is proposed."""
     if advice.fits:
-        return f"None of the settings that were tried makes the step {percent(LEAST)} shorter."
+        return f"None of the settings that were tried makes the step {format_share(LEAST, 0)} shorter."
     nearest = advice.nearest
     if nearest is None:
         return "None of the settings that were tried needs less memory."

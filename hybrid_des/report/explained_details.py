@@ -25,7 +25,7 @@ from hybrid_des.report.palette import cause_name
 from hybrid_des.report.step_rows import idle_parts
 from hybrid_des.report.text import fitting
 from hybrid_des.simulation.memory_remedies import fits
-from hybrid_des.units import PICOSECONDS_PER_SECOND, format_change, format_seconds
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_change, format_seconds, format_share
 
 FEW = 4  # parts of a sentence
 
@@ -347,4 +347,4 @@ def _change(after: int, before: int) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{share * 100:.3g} %" if abs(share) >= LEAST or not share else f"less than {LEAST:.2%}".replace("%", " %")
+    return f"{share * 100:.3g} %" if abs(share) >= LEAST or not share else f"less than {format_share(LEAST, 2)}"

@@ -14,7 +14,7 @@ from hybrid_des.cost_model.model_version import MODEL_VERSION
 from hybrid_des.errors import SimulationError
 from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.jobs import Job
-from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds, format_share
 
 SHOWN_EVERY_S = 0.25
 
@@ -70,7 +70,9 @@ class UnfinishedError(SimulationError):
         self._job, self._budget_s, self._wall_s = job, budget_s, wall_s
         self._share = len(job.recorder.ops) / job.ops
         spent = f"the budget of {format_seconds(budget_s)} is spent"
-        super().__init__(f"{job.scenario.name}: not complete: {spent}, {self._share:.1%} of the ops have finished")
+        super().__init__(
+            f"{job.scenario.name}: not complete: {spent}, {format_share(self._share)} of the ops have finished"
+        )
 
     @cached_property
     def facts(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from hybrid_des import Result, load, simulate
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.report.files.staging import write_whole
 from hybrid_des.studies.sweep import load_sweep
-from hybrid_des.units import format_bytes, format_seconds
+from hybrid_des.units import format_bytes, format_seconds, format_share
 
 HERE = Path(__file__).parent
 FILES = ("microbatches", "depth", "data_parallel")
@@ -62,9 +62,9 @@ def figures_of(result: Result) -> list[str]:
     return [
         format_seconds(facts["step_time_s"]),
         f"{facts['speedup']:.2f}×",
-        f"{facts['exposed_communication_ratio']:.1%}",
+        format_share(facts["exposed_communication_ratio"]),
         format_bytes(peak),
-        f"{memory_efficiency(result):.0%}",
+        format_share(memory_efficiency(result), 0),
         format_seconds(response_time(result)),
     ]
 

@@ -19,6 +19,7 @@ from hybrid_des.analysis.difference import LEAST, of_pairs
 from hybrid_des.analysis.experience import error_left_out, of_runs
 from hybrid_des.analysis.experience_table import Recorded, known
 from hybrid_des.analysis.pair_table import Pair, known_pairs
+from hybrid_des.units import format_change, format_share
 
 # inputs that no scenario states: deterministic tests, second iterations, GPUs limited in power, how FLOP were counted
 SPECIAL = ("bigscience_a100", "bigscience_v100", "megatron_golden_7b", "nemo_24_03_long", "torchao_b200")
@@ -57,9 +58,9 @@ def sources(runs: Sequence[Recorded]) -> Iterable[list[str]]:
         stacks = ", ".join(sorted({one.like.place for one, *_ in rows})) if not corpus.startswith("all") else ""
         fitted = rows[0][0].fitted if not corpus.startswith("all") else ""
         bias = sum(one.ratio for one, *_ in rows) / len(rows) - 1
-        figures = f"{sum(errors) / len(errors):.1%}", f"{bias:+.1%}", f"{max(errors):.0%}"
+        figures = format_share(sum(errors) / len(errors)), format_change(bias), format_share(max(errors), 0)
         inside, outer, told = (sum(row[column] for row in rows) for column in (1, 2, 3))
-        wide = f"± {median(row[4] for row in rows):.0%}"
+        wide = f"± {format_share(median(row[4] for row in rows), 0)}"
         yield [corpus, stacks, str(len(rows)), str(fitted), *figures, str(inside), wide, f"{outer} + {told}"]
 
 
@@ -81,7 +82,8 @@ def differences(pairs: Sequence[Pair]) -> Iterable[list[str]]:
         mean = sum(exp(pair.error) - 1 for pair in some) / len(some)
         right = (f"{sum(pair.agrees for pair in asked)} of {len(asked)}" for asked in (told, clear))
         sure = of_pairs([move], pairs) if move in {pair.move for pair in pairs} else None
-        yield [move, str(len(some)), f"{mean:.1%}", f"± {exp(sure.reach) - 1:.0%}" if sure else "", *right]
+        wide = f"± {format_share(exp(sure.reach) - 1, 0)}" if sure else ""
+        yield [move, str(len(some)), format_share(mean), wide, *right]
 
 
 def print_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> None:

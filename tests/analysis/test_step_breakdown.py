@@ -19,6 +19,7 @@ from hybrid_des.report.content import content_of
 from hybrid_des.report.page.drawn import tables_of
 from hybrid_des.scenario.loading import load, scenario_from
 from hybrid_des.shortcuts.run import run
+from hybrid_des.units import format_share
 
 SPARSE = {"base": "mixtral-8x7b", "layers": 4}
 FREE = {"bandwidth": "inf", "latency": 0}
@@ -103,7 +104,7 @@ def test_no_communication_counts_as_efficient(found, name):
     assert shares["exposed communication"] > 0.005
     assert efficiency + sum(shares.values()) <= 1.001
     assert explained.to_mapping()["shares"]["compute"] == pytest.approx(efficiency)
-    assert f"{efficiency:.0%} computing" in repr(explained)
+    assert f"{format_share(efficiency, 0)} computing" in repr(explained)
     assert "exposed communication" in repr(explained)
 
 
@@ -114,7 +115,7 @@ def test_the_bubble_is_the_sum_of_its_parts(found, name):
     parts = re.findall(r"^  bubble: .* ([\d.]+) %", result.report(), flags=re.MULTILINE)
     assert float(whole) == pytest.approx(sum(map(float, parts)), abs=0.21)  # each is rounded
     title = result.gantt(Figure().add_subplot()).get_title(loc="left")
-    assert f"bubble {whole}%" in title and f"bubble {whole}%" in repr(result)
+    assert f"bubble {whole} %" in title and f"bubble {whole} %" in repr(result)
 
 
 def test_efficiency_leaves_out_exposed_communication(found):

@@ -372,7 +372,7 @@ def test_efficiencies_and_tables_follow_from_a_profile(run, ran, tmp_path):
     assert read_table(tmp_path / "o" / "all_reduce.csv").entries == ((10**6, 250 * 10**6), (4 * 10**6, 10**9))
     assert read_table(tmp_path / "o" / "link.csv").entries == ((500_000, 125 * 10**6), (2 * 10**6, 500 * 10**6))
     out, _ = ran("import", tmp_path / "t")
-    assert "gemm 50.0% (half of them 50.0% … 50.0%), attention 25.0%" in out
+    assert "gemm 50.0 % (half of them 50.0 % … 50.0 %), attention 25.0 %" in out
     assert "all_reduce: medians of 2 transfers on 2 ranks" in out
 
 

@@ -78,7 +78,7 @@ def test_two_ranks_of_many_keep_what_others_did(tmp_path):
 def test_an_import_names_the_rank_that_others_wait_for(run, ran, tmp_path):
     out, _ = ran("import", two_of(2, tmp_path / "t"))
     assert "measured 123 µs, simulated 123 µs" in out
-    assert "rank 1: it came last to 1 of 1 collectives, by 20 µs, 16.3% of the step" in out
+    assert "rank 1: it came last to 1 of 1 collectives, by 20 µs, 16.3 % of the step" in out
     code, out, _ = run("import", tmp_path / "t" / "rank0.json", "--json")
     assert (code, json.loads(out)["by_rank"][0]["collectives"]) == (0, 0)
     code, _, err = run("import", tmp_path / "t", "--schedule", "1f1b")

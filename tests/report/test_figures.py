@@ -57,7 +57,7 @@ def structure(ax):
 
 
 FORWARD, BACKWARD, REDUCTION = "#0072B2", "#E69F00", "#D55E00"
-TITLE = "a100_8x with steps=3:  1f1b, p 4, d 2, m 8;  step 1.435 s,  bubble 27.3%"
+TITLE = "a100_8x with steps=3:  1f1b, p 4, d 2, m 8;  step 1.435 s,  bubble 27.3 %"
 KINDS = ["forward", "backward", "gradient reduction"]
 RANKS = [f"rank {rank} ×2" for rank in (0, 2, 4, 6)]  # both replicas are alike
 STEP = {"inches": (3.5, 1.25), "title": "", "x": ("time (s);  the first 2 steps of 3", 0.0, 2.9), "lines": RANKS,

@@ -134,7 +134,7 @@ def test_chunks_are_shades_of_their_kind():
 def test_title_and_legend_say_what_is_shown():
     ax = plots.gantt(run_of(reduction=0, optimizer=0), axes())
     assert "step 1.446 s" in ax.get_title(loc="left")
-    assert "bubble 27.6%" in ax.get_title(loc="left")
+    assert "bubble 27.6 %" in ax.get_title(loc="left")
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["forward", "backward"]
 
 

@@ -191,7 +191,7 @@ def test_a_run_without_time_has_a_report():
 
 def test_a_result_shows_itself():
     result = result_of()
-    assert repr(result) == "<Result handmade: 4 ranks, step 1.21 s, bubble 10.7%>"
+    assert repr(result) == "<Result handmade: 4 ranks, step 1.21 s, bubble 10.7 %>"
     assert "<pre" in result._repr_html_()
     assert result.timeline is result.timeline
     assert result.plan is result.run.plan

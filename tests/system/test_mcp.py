@@ -87,6 +87,7 @@ def test_the_best_plan_of_a_search_is_simulated_as_found(tmp_path):
     assert (step["step_time_s"], step["peak_memory_bytes"]) == (best["cost"], best["peak_memory_bytes"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["simulate", "explain", "compare"])
 def test_a_call_ends_with_its_budget(tmp_path, tool):
     """Simulated to the end, the scenario would take hours."""
@@ -96,6 +97,7 @@ def test_a_call_ends_with_its_budget(tmp_path, tool):
     assert "the budget of " in text and len(text.splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not PROCESSES.is_dir(), reason="needs /proc")
 def test_a_cancelled_call_ends_its_process(tmp_path):
     """The process that works on it is gone, though its budget is not spent."""
@@ -159,6 +161,7 @@ def test_wrong_arguments_get_one_line(tmp_path):
     assert [file.name for file in folder.iterdir()] == ["link.yaml"]
 
 
+@pytest.mark.slow
 def test_files_are_made_in_the_folder_and_read_there(tmp_path):
     chunks = {"scenario": "experiments/chunks", "set": ["sweep=none", "plot=none"]}
 

@@ -173,11 +173,12 @@ def test_links_are_folded_by_kind_until_they_are_clicked(tmp_path):
       const before = names(), y = band.y + 4;
       const b = runs[0].bars, i = [...b.kind.keys()].find((one) => kindOf(runs[0], one).place === "axis");
       mouse("mousemove", xOf(b.start[i] + b.length[i] / 2), y); const tip = $("tip").textContent;
+      mouse("mousemove", 20, y); const named = $("tip").textContent;
       const click = () => { mouse("mousedown", 20, y); mouse("click", 20, y); mouse("mouseup", 20, y); };
       click(); const open = names();
       const inside = lanes.filter((one) => one.inside !== undefined).map((one) => one.name);
       click();
-      report({ before, tip, open, inside, after: names(), busy: band.band.busy, name: band.band.name });"""
+      report({ before, tip, named, open, inside, after: names(), busy: band.band.busy, name: band.band.name });"""
     scenario = of_model(parallel={"tensor": 4, "data": 2})
     result = simulate(scenario)
     found = look(page_of([PageRun(result)]), tmp_path, probe)
@@ -186,6 +187,10 @@ def test_links_are_folded_by_kind_until_they_are_clicked(tmp_path):
     assert set(found["open"]) <= links and found["open"] == found["inside"]
     assert found["tip"].startswith("NVLink links (")
     assert "tensor-parallel communication: " in found["tip"]
+    head, *parts = found["named"].splitlines()
+    assert head == found["tip"].partition(",")[0] + ", mean use over the whole run:"
+    shares = [float(part.partition(": ")[2].removesuffix(" %")) for part in parts if part.endswith(" %")]
+    assert sum(shares) == pytest.approx(100 * found["busy"], abs=1)
     assert found["busy"] >= float(result.breakdown.shares["tensor"])
 
 

@@ -25,6 +25,7 @@ from hybrid_des.files import open_file
 from hybrid_des.interchange.profiles.kineto import Annotation, KinetoTrace
 from hybrid_des.interchange.profiles.kineto_ranks import SECOND, KinetoRanks
 from hybrid_des.interchange.profiles.recognition import GZIP
+from hybrid_des.units import format_share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -201,7 +202,7 @@ def _inferred(ops: Sequence[NamedOp]) -> Iterator[str]:
     how = "the arrival of the message (gloo:recv)" if ops[0].arrives else "the first computation in it"
     yield (
         "where an op begins: the range that PyTorch names holds the wait for its message; inferred from "
-        f"{how}, which leaves out {waited:.0%} of the ranges"
+        f"{how}, which leaves out {format_share(waited, 0)} of the ranges"
     )
     if ops[0].stage is None:
         yield "the stage of each rank: Forward and Backward name none; inferred from the order of ranks"

@@ -11,6 +11,7 @@ from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.files import read_stream
 from hybrid_des.interface.cli.arguments import whole
 from hybrid_des.interface.cli.output import say, status_line
+from hybrid_des.units import format_share
 
 if TYPE_CHECKING:
     from hybrid_des.measured.calibration.comparison import Compared
@@ -100,7 +101,7 @@ def _compared(run: NcclTests, given: Given, quiet: bool) -> dict[str, Any]:
         for heads in (HEADS, UNITS):
             print(f"#{_line(heads)[1:]}".rstrip())
     for done in range(len(run.times)):
-        with status_line(quiet, f"{done} of {len(run.times)} sizes ({done / len(run.times):.0%})"):
+        with status_line(quiet, f"{done} of {len(run.times)} sizes ({format_share(done / len(run.times), 0)})"):
             sizes.append(next(rows))
         if not quiet:
             print(_line(_cells(sizes[-1])).rstrip(), flush=True)
@@ -116,7 +117,14 @@ def _compared(run: NcclTests, given: Given, quiet: bool) -> dict[str, Any]:
 
 def _cells(row: Compared) -> tuple[str, ...]:
     times = (f"{time / 10**6:.2f}" if time < 10**9 else f"{time / 10**6:.1f}" for time in (row.predicted, row.measured))
-    return f"{row.size}", *times, f"{row.predicted_bus:.2f}", f"{row.measured_bus:.2f}", f"{row.share:.0%}", row.parts
+    return (
+        f"{row.size}",
+        *times,
+        f"{row.predicted_bus:.2f}",
+        f"{row.measured_bus:.2f}",
+        format_share(row.share, 0),
+        row.parts,
+    )
 
 
 def _line(cells: tuple[str, ...]) -> str:

@@ -23,7 +23,7 @@ from hybrid_des.measured.calibration.extrapolation import Table, extrapolated
 from hybrid_des.measured.calibration.fit import Fit, fit_of_every_second, fit_of_one_line
 from hybrid_des.measured.calibration.nccl_tests import NcclTests, all_reduce_table, link_table
 from hybrid_des.measured.calibration.runs import one_of
-from hybrid_des.units import format_bytes, format_seconds, to_seconds
+from hybrid_des.units import format_bytes, format_seconds, format_share, to_seconds
 
 SEVERAL = "times are those of all NICs of a node together"
 UNLISTED = "its hosts are not known; if there are several, times are those of all NICs of a node together"
@@ -135,4 +135,4 @@ def describe(fit: Fit) -> str:
     """How well a fit meets the times."""
     if not fit.sizes:
         return "too few sizes above 1 MiB"
-    return f"{fit.mean:.1%} mean and {fit.worst:.1%} worst error on {fit.sizes} sizes above 1 MiB"
+    return f"{format_share(fit.mean)} mean and {format_share(fit.worst)} worst error on {fit.sizes} sizes above 1 MiB"

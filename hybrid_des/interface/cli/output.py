@@ -126,12 +126,12 @@ def write_file(path: Path, text: str) -> None:
 
 def progress_line(headway: RunProgress) -> str:
     """One line: share of ops, events per second, and time left."""
-    from hybrid_des.units import format_seconds
+    from hybrid_des.units import format_seconds, format_share
 
     left = headway.left_s
     rate = headway.events / headway.elapsed_s
     then = f"no op has ended for {headway.still_s:.0f} s" if left is None else f"{format_seconds(round(left))} left"
-    return f"simulating: {headway.share:.0%} of the ops, {rate:,.0f} events/s, {then}"
+    return f"simulating: {format_share(headway.share, 0)} of the ops, {rate:,.0f} events/s, {then}"
 
 
 @contextlib.contextmanager

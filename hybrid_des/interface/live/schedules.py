@@ -19,7 +19,7 @@ from hybrid_des.scenario.loading import scenario_of
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.units import format_seconds
+from hybrid_des.units import format_seconds, format_share
 
 FOLDER = Path(__file__).parent
 ACTIVATIONS = 10**9  # bytes that stand for the activations of one micro-batch on one rank
@@ -121,7 +121,7 @@ def _note(done: Run, chunks: int | None) -> str:
     peaks = [size / ACTIVATIONS for size in summary["peak_memory_bytes"]]
     most = max(peaks)
     held = f"at most {most:.3g} {UNIT} held" + (f", on rank {peaks.index(most)}" if min(peaks) < most else "")
-    figures = [format_seconds(summary["step_time_s"]), f"bubble {summary['step_shares']['bubble']:.1%}", held]
+    figures = [format_seconds(summary["step_time_s"]), f"bubble {format_share(summary['step_shares']['bubble'])}", held]
     if len(done.plan.paths) > 1:
         figures.append("weights held twice")
     return " · ".join([*figures, *([f"v = {chunks}"] if chunks is not None else [])])

@@ -62,7 +62,7 @@ from hybrid_des.studies.plan_search.space import plans_in
 from hybrid_des.studies.plan_search.terms import settings_of
 from hybrid_des.studies.pool import cores
 from hybrid_des.studies.sweep.axes import plain
-from hybrid_des.units import format_bytes
+from hybrid_des.units import format_bytes, format_share
 
 INLINE = "the text"  # what messages call a scenario that is given as text
 SEVERAL = {  # keys of files with several scenarios, and what to do instead
@@ -99,7 +99,7 @@ def failure(error: Exception, message: str, exit_code: int) -> Reply:
     """The answer of a call that has no result."""
     known = Failure(**error_document(error, message, exit_code))
     facts = getattr(error, "facts", {})
-    share = f"; simulated {facts['share_of_ops']:.0%} of the step's ops" if facts else ""
+    share = f"; simulated {format_share(facts['share_of_ops'], 0)} of the step's ops" if facts else ""
     return Reply(message + share, Answer(error=known, **plain_values(facts)))
 
 

@@ -12,7 +12,7 @@ from hybrid_des.cluster.time_table import MICROSECOND
 from hybrid_des.measured.calibration.fit import LARGE
 from hybrid_des.measured.calibration.nccl_tests import NcclTests
 from hybrid_des.measured.calibration.predicted import Given, Predicted
-from hybrid_des.units import format_binary_bytes
+from hybrid_des.units import format_binary_bytes, format_share
 
 WITHIN = 0.2
 HEALTHY, SLOW, PARTLY, FAST, UNKNOWN = "healthy", "slow", "slow in part", "faster", "unknown"
@@ -78,18 +78,21 @@ def verdict_on(sizes: Sequence[Compared]) -> Verdict:
     slow, fast = ([one for one in judged if one.parts == way] for way in ("slower", "faster"))
     last = judged[-1]
     at = format_binary_bytes(last.size)
-    ends = f"{last.measured_bus:.4g} GB/s at {at} where {last.predicted_bus:.4g} are predicted ({last.share:.0%})"
+    predicted = f"{last.predicted_bus:.4g} are predicted ({format_share(last.share, 0)})"
+    ends = f"{last.measured_bus:.4g} GB/s at {at} where {predicted}"
     if last in slow:
         return Verdict(SLOW, f"slow: {ends}; slower {_where(slow, judged)}")
     if slow:
         worst = min(slow, key=lambda size: size.share)
-        least = f"least {worst.share:.0%} at {format_binary_bytes(worst.size)}"
+        least = f"least {format_share(worst.share, 0)} at {format_binary_bytes(worst.size)}"
         return Verdict(PARTLY, f"healthy for large buffers: {ends}; slower {_where(slow, judged)}, {least}: {LATE}")
     if fast:
         question = "is this the machine that was measured?"
         return Verdict(FAST, f"faster than predicted {_where(fast, judged)}: {ends}; {question}")
     shares = [one.share for one in judged]
-    reach = f", {min(shares):.0%} to {max(shares):.0%} from 1 MiB up" if len(shares) > 1 else ""
+    reach = (
+        f", {format_share(min(shares), 0)} to {format_share(max(shares), 0)} from 1 MiB up" if len(shares) > 1 else ""
+    )
     return Verdict(HEALTHY, f"healthy: {ends}{reach}")
 
 

@@ -26,6 +26,7 @@ from hybrid_des.interchange.profiles.kineto_collectives import transfer_of
 from hybrid_des.interchange.profiles.kineto_ranks import KinetoRanks
 from hybrid_des.interchange.profiles.recognition import KINETO, WHAT, recognized
 from hybrid_des.measured.calibration.nccl_tests import Measurement, NcclTests, all_reduce_table, link_table
+from hybrid_des.units import format_share
 
 SIXTEEN = ("bfloat16", "half", "float16")
 NAMES = {"all-reduce": "all_reduce", "all-gather": "all_gather", "reduce-scatter": "reduce_scatter"}
@@ -69,8 +70,10 @@ class Calibration(NamedTuple):
 
     def __str__(self) -> str:
         """The shares, or why there are none."""
-        halves = {one: " … ".join(f"{share:.1%}" for share in one.quartiles) for one in self.reached}
-        shares = ", ".join(f"{one.what} {one.share:.1%} (half of them {half})" for one, half in halves.items())
+        halves = {one: " … ".join(format_share(share) for share in one.quartiles) for one in self.reached}
+        shares = ", ".join(
+            f"{one.what} {format_share(one.share)} (half of them {half})" for one, half in halves.items()
+        )
         return f"{shares} of the peak of {self.gpu}" if shares else "; ".join(self.notes)
 
     @property

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 
 from hybrid_des.analysis.metrics import RunAnalysis
-from hybrid_des.analysis.verdict import percent, share_name
+from hybrid_des.analysis.verdict import share_name
 from hybrid_des.interchange.profiles.recognition import WHAT, Profile
 from hybrid_des.measured.imports.calibrating import Calibration
 from hybrid_des.measured.replay.stragglers import Stragglers
@@ -276,7 +276,7 @@ class Imported:
         if self.facts.get("kernels"):
             yield (
                 "kernels",
-                ", ".join(f"{percent(share)} {work}" for work, share in self.facts["kernels"].items() if share),
+                ", ".join(f"{format_share(share, 0)} {work}" for work, share in self.facts["kernels"].items() if share),
             )
         if self.calibration is not None:
             yield "efficiency", str(self.calibration)

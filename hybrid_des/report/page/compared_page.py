@@ -107,9 +107,10 @@ def _below(comparison: Comparison) -> Iterator[str]:
             (row["name"], _signed_cell(row["in_a_s"]), _signed_cell(row["in_b_s"]))
             for row in comparison.to_mapping()["effects"]
         ]
-        heads = ["changed alone", "in A", "in B"]
-        yield f"<h2>What each change does alone, simulated</h2>{sorted_table(heads, rows)}"
-        yield f"<p>Only together: {html.escape(signed(comparison.interaction or 0.0))}.</p>"
+        heads = ["change", "in A", "in B"]
+        yield f"<h2>What each change does by itself, simulated</h2>{sorted_table(heads, rows)}"
+        if len(rows) > 1:
+            yield f"<p>Interaction of the changes: {html.escape(signed(comparison.interaction or 0.0))}.</p>"
     yield f"<h2>Figures</h2>{table(['', 'A', 'B'], _figures(comparison))}"
     yield _ops(comparison)
     yield folded_text("report", render_comparison(comparison, WIDTH))

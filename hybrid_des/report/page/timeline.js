@@ -162,12 +162,13 @@ function placeOfRank(run, { rank, alike, also, experts }) {   // and the ranks o
   if (alike > 1) lines.push(`drawn for ${alike} identical ranks: ${listed([rank, ...also])}`);
   return lines.join("\n");
 }
-function useAt({ run, band, links, count }, t) {      // of the links of a band, at a time
-  const span = Math.max((view[1] - view[0]) * BIN / (width - LEFT), 1), use = useOf({ run, band, links, count }, t - span / 2, span, 1);
+function useAt({ run, band, links, count }, t) {      // of the links of a band, at a time; null: over the whole run
+  const whole = t === null, span = whole ? run.duration : Math.max((view[1] - view[0]) * BIN / (width - LEFT), 1);
+  const use = useOf({ run, band, links, count }, whole ? 0 : t - span / 2, span, 1);
   const parts = [...use].filter(([, [share]]) => share > 0).map(([kind, [share]]) => `${run.kinds[kind].label}: ${percent(share)}`);
   const more = band.inside.length ? ["collectives inside ops are drawn at the ends of their ops"] : [];
   if (band.hidden.length) more.push(`not drawn, as computation hides it: ${band.hidden.join(", ")}`);
-  return [`${band.name} links${count ? ` (${count})` : ""}, mean use around ${time(Math.round(t), span)}:`, ...(parts.length ? parts : ["none"]), ...more].join("\n");
+  return [`${band.name} links${count ? ` (${count})` : ""}, mean use ${whole ? "over the whole run" : `around ${time(Math.round(t), span)}`}:`, ...(parts.length ? parts : ["none"]), ...more].join("\n");
 }
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
 function factsOf(run, i) {
@@ -459,7 +460,7 @@ function at(x, y) {                                   // what is at a place of t
   const column = columnOf(x), lane = lanes.find((one) => one.column === column && !one.head && y >= one.y && y <= one.y + one.height);
   x -= column * stride;
   if (!lane) return null;
-  if (lane.links) return [lane.run, x < LEFT ? lane.run.duration / 2 : tOf(x), "band", lane];
+  if (lane.links) return [lane.run, x < LEFT ? null : tOf(x), "band", lane];
   if (x < LEFT) return lane.group === "rank" ? [lane.run, 0, "rank", lane] : null;
   if (lane.memory) return [lane.run, tOf(x), "memory"];
   const near = (view[1] - view[0]) / (width - LEFT), t = tOf(x), b = lane.run.bars, rank = lane.group === "rank";

@@ -29,7 +29,7 @@ from hybrid_des.report.plots.figure import (
 )
 from hybrid_des.scenario.loading import titled
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.units import format_seconds
+from hybrid_des.units import format_seconds, format_share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -213,7 +213,7 @@ def title_of(run: Run) -> tuple[str, str]:
     """The name with overrides; and schedule, sizes and the main figures."""
     facts, parallel, schedule = summary(run), run.scenario.parallel, run.scenario.schedule
     sizes = f"p {parallel.pipeline}, d {parallel.data}, m {run.microbatches}"
-    figures = f"step {format_seconds(facts['step_time_s'])},  bubble {facts['step_shares']['bubble']:.1%}"
+    figures = f"step {format_seconds(facts['step_time_s'])},  bubble {format_share(facts['step_shares']['bubble'])}"
     kind = verbatim(str(schedule.kind or ("order from a file" if schedule.file else "as traced")))
     return titled(run.scenario), f":  {kind}, {sizes};  {figures}"
 

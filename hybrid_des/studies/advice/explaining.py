@@ -50,7 +50,7 @@ def explain(
         >>> from hybrid_des import explain
         >>> found = explain("scenarios/a100_8x.yaml", ["cluster.nvlink.bandwidth=2x"])
         >>> found
-        <Explanation of a100_8x: step 1.435 s; 72% computing, 27% bubble>
+        <Explanation of a100_8x: step 1.435 s; 72 % computing, 27 % bubble>
         >>> found.advice
         <Advice on a100_8x: step 1.435 s; 2 lines; PP4 → PP1, DP2 → DP8: 1.052 s>
         >>> found["ladder"].round(3)

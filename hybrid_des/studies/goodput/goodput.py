@@ -27,7 +27,7 @@ from hybrid_des.studies.goodput.states import State, Step, Steps
 from hybrid_des.studies.goodput.summary import KEPT, confidence, share, summary, warnings_of
 from hybrid_des.studies.pool import LOST as LOST_TWICE
 from hybrid_des.studies.pool import Pool, Progress, line_of, open_pool
-from hybrid_des.units import PICOSECONDS_PER_SECOND, to_seconds
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_share, to_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +64,7 @@ def goodput(
         >>> from hybrid_des import goodput, load
         >>> weeks = goodput(load("scenarios/goodput/gpus_1024.yaml", ["faults.replications=1"]))
         >>> weeks
-        <Goodput of gpus_1024: 95.7% in 1 replication>
+        <Goodput of gpus_1024: 95.7 % in 1 replication>
         >>> weeks.failures.groupby("class").size()
         class
         link flap    21
@@ -185,7 +185,7 @@ class Goodput:
     def __repr__(self) -> str:
         count, good = len(self.outcomes), self.summary["goodput"]
         many = f"{count} replication{'s' if count > 1 else ''}"
-        return f"<Goodput of {self.scenario.name}: {'unknown' if good is None else f'{good:.1%}'} in {many}>"
+        return f"<Goodput of {self.scenario.name}: {'unknown' if good is None else format_share(good)} in {many}>"
 
     def over_intervals(self, seconds: Sequence[float] | None = None, pool: Pool = HERE) -> pd.DataFrame | None:
         """Goodput for several intervals: `interval_s, goodput, low, high`, the last two a 95 % confidence interval.

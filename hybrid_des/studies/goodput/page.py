@@ -71,7 +71,7 @@ def verdict_of(weeks: Goodput, intervals: pd.DataFrame | None) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2f} %"
+    return format_share(share, 2)
 
 
 def _better_interval(facts: Mapping[str, Any], intervals: pd.DataFrame | None) -> str:

@@ -15,7 +15,7 @@ from hybrid_des.studies.goodput.goodput import HERE, Goodput
 from hybrid_des.studies.goodput.page import goodput_page
 from hybrid_des.studies.goodput.report import LONG
 from hybrid_des.studies.pool import Pool
-from hybrid_des.units import to_seconds
+from hybrid_des.units import format_share, to_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +48,7 @@ def history(weeks: Goodput, ax: Axes | None = None, replication: int = 0) -> Axe
     ax.set_ylim(0, 1.25 * float(running.step_time_s.max()) / scale if len(running) else 1)
     ax.set_xlabel(f"wall time ({unit})")
     ax.set_ylabel(f"step time ({name})")
-    facts = f"{len(failures)} failures, goodput {weeks.replications.goodput[replication]:.1%}"
+    facts = f"{len(failures)} failures, goodput {format_share(weeks.replications.goodput[replication])}"
     style.title(ax, titled(weeks.scenario), f", replication {replication}: {facts}")
     style.legend_of_colours(ax, shown)
     return plain(ax)

@@ -10,7 +10,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.faults import Faults
 from hybrid_des.studies.goodput.ledger import LOST, unknown_causes
 from hybrid_des.studies.goodput.states import Steps, described
-from hybrid_des.units import format_seconds
+from hybrid_des.units import format_seconds, format_share
 
 WIDTH, BAR, LABEL = 100, 30, 40
 
@@ -55,15 +55,19 @@ def _title(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:
 def _headline(facts: Mapping[str, Any]) -> Iterator[str]:
     bound = "at most " if facts["unknown"] else ""
     spread = facts["goodput_percentiles"]
-    note = ", ".join(f"{name} {spread[name]:.2%}" for name in ("p5", "p50", "p95"))
-    yield f"{'goodput':<12}{bound}{facts['goodput']:.2%}{_interval(facts['goodput_ci95'])}"
+    note = ", ".join(f"{name} {format_share(spread[name], 2)}" for name in ("p5", "p50", "p95"))
+    yield f"{'goodput':<12}{bound}{format_share(facts['goodput'], 2)}{_interval(facts['goodput_ci95'])}"
     yield f"{'':<12}{note} of {facts['replications']} replications"
-    yield f"{'ETTR':<12}{bound}{facts['ettr']:.2%}{_interval(facts['ettr_ci95'])}"
+    yield f"{'ETTR':<12}{bound}{format_share(facts['ettr'], 2)}{_interval(facts['ettr_ci95'])}"
     yield f"{'stops':<12}{facts['stops']:.4g} per replication, of {facts['failures']:.4g} failures"
 
 
 def _interval(bounds: list[float] | None) -> str:
-    return "" if bounds is None else f"   mean, 95 % confidence {bounds[0]:.2%} … {bounds[1]:.2%}"
+    return (
+        ""
+        if bounds is None
+        else f"   mean, 95 % confidence {format_share(bounds[0], 2)} … {format_share(bounds[1], 2)}"
+    )
 
 
 def _bill(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
@@ -91,9 +95,8 @@ def _ledger(scenario: Scenario, facts: Mapping[str, Any], width: int) -> Iterato
 
 
 def _share(label: str, seconds: float, horizon: float, bar: int) -> str:
-    return (
-        f"  {label:<{LABEL}}{long_time(seconds):>10}{seconds / horizon:>9.2%}  {'█' * round(bar * seconds / horizon)}"
-    )
+    share = seconds / horizon
+    return f"  {label:<{LABEL}}{long_time(seconds):>10}{format_share(share, 2):>10}  {'█' * round(bar * share)}"
 
 
 def _failures(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -115,7 +118,7 @@ def _advice(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:
     if facts["spares_availability"] is not None and scenario.faults and scenario.faults.spares:
         spares = scenario.faults.spares.nodes
         nodes = len(scenario.cluster.nodes_for(scenario.parallel.ranks))
-        enough = f"enough {facts['spares_availability']:.4%} of the time (binomial)"
+        enough = f"enough {format_share(facts['spares_availability'], 4)} of the time (binomial)"
         yield f"{'spares':<12}{spares} in addition to {nodes} nodes, {enough}"
 
 

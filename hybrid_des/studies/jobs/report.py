@@ -15,7 +15,7 @@ from hybrid_des.studies.jobs.neighbours import (
     Remedy,
     TrialCount,
 )
-from hybrid_des.units import format_bytes, format_seconds
+from hybrid_des.units import format_bytes, format_seconds, format_share
 
 MOST_WAITS, MOST_LINKS = 8, 8  # lines in the report
 
@@ -62,7 +62,7 @@ def _jobs(neighbours: Neighbours, width: int | None) -> str:
             job_run.job.name, str(facts["gpus"]), ranges(facts["nodes"]), format_seconds(facts["start_s"]),
             *([str(job_run.job.priority)] if urgent else []), str(facts["steps"]),
             format_seconds(facts["alone_step_time_s"]), format_seconds(facts["step_time_s"]),
-            f"{job_run.slowdown:.3f}×", f"{facts['gpu_utilisation']:.1%}",
+            f"{job_run.slowdown:.3f}×", format_share(facts['gpu_utilisation']),
             ", ".join(facts["shares_links_with"]) or "nobody: as alone",
         ])  # fmt: skip
     return text_table(heads, rows, width=width)
@@ -118,7 +118,11 @@ def _links(neighbours: Neighbours, width: int | None) -> list[str]:
     names = [*(one.job.name for one in neighbours.runs), *([OTHERS] if neighbours.traffic else [])]
     busiest = sorted(shared, key=lambda link: (-sum(summary[link]["busy_ratio"].values()), natural(link)))
     rows = [
-        [link, f"{sum(summary[link]['busy_ratio'].values()):.1%}", *(_of_job(summary[link], name) for name in names)]
+        [
+            link,
+            format_share(sum(summary[link]["busy_ratio"].values())),
+            *(_of_job(summary[link], name) for name in names),
+        ]
         for link in busiest[:MOST_LINKS]
     ]
     more = len(shared) - len(rows)
@@ -131,7 +135,7 @@ def _links(neighbours: Neighbours, width: int | None) -> list[str]:
 
 def _of_job(link: Mapping[str, Any], name: str) -> str:
     size = link["bytes"].get(name)
-    return "" if size is None else f"{link['busy_ratio'][name]:.1%} {format_bytes(size)}"
+    return "" if size is None else f"{format_share(link['busy_ratio'][name])} {format_bytes(size)}"
 
 
 def remedy_lines(remedies: Remedies | None) -> dict[str, str]:

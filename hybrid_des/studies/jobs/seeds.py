@@ -10,7 +10,7 @@ from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.errors import UsageError
 from hybrid_des.scenario.jobs import Jobs
 from hybrid_des.studies.jobs.neighbours import Grouping, Neighbours, alone_runs, together
-from hybrid_des.units import format_seconds
+from hybrid_des.units import format_change, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +81,7 @@ class ComparedJobs:
         lines = []
         for name, job in self.jobs.items():
             before, after = job["step_time_s"]
-            change = f"{job['change_s'] / before:+.1%}" if before else ""
+            change = format_change(job["change_s"] / before) if before else ""
             times = format_seconds(before), format_seconds(after)
             lines.append([name, *times, change, *(f"{slow:.3f}×" for slow in job["slowdown"])])
         return lines

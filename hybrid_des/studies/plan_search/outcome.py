@@ -27,7 +27,7 @@ from hybrid_des.studies.plan_search.evaluation import scenario_in
 from hybrid_des.studies.plan_search.terms import Settings
 from hybrid_des.studies.sweep.axes import plain
 from hybrid_des.studies.sweep.rows import cells
-from hybrid_des.units import to_seconds
+from hybrid_des.units import format_share, to_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,9 +153,8 @@ class SearchResult:
             least, among = min(one.least for one in screened), " among the plans screened"
         inside = next((one for one in self.ranked if not one.beyond), self.best)
         gap, text = 1 - least / inside.least, self.settings.objective.text(least) if least else "any"
-        return (
-            f"stopped ({self.stopped}), a gap of {max(0.0, gap):.1%} is left to {text}{among}{self._beyond}: {listed}"
-        )
+        left = f"a gap of {format_share(max(0.0, gap))} is left to {text}{among}"
+        return f"stopped ({self.stopped}), {left}{self._beyond}: {listed}"
 
     @property
     def _beyond(self) -> str:
@@ -164,7 +163,7 @@ class SearchResult:
         if best is None or not best.beyond:
             return ""
         inside = next((one for one in self.ranked if not one.beyond), None)
-        gain = "fits" if inside is None else f"is {1 - best.least / inside.least:.1%} better"
+        gain = "fits" if inside is None else f"is {format_share(1 - best.least / inside.least)} better"
         among = "" if self.stopped else " among the plans listed"
         return f"{among}; plan {best.number}, beyond the plans listed, {gain}"
 

@@ -138,9 +138,9 @@ def ties_text(ranked: Sequence[Row], ranking: Ranking, sweep: Sweep) -> str:
 
 SHOWN: Mapping[str, Callable[[Row], str]] = {
     "step time": lambda row: format_seconds(row["step_time_s"]),
-    "bubble": lambda row: f"{row['step_shares']['bubble']:.1%}",
-    "exposed": lambda row: f"{row['exposed_communication_ratio']:.1%}",
-    "efficiency": lambda row: f"{row['efficiency']:.1%}",
+    "bubble": lambda row: format_share(row["step_shares"]["bubble"]),
+    "exposed": lambda row: format_share(row["exposed_communication_ratio"]),
+    "efficiency": lambda row: format_share(row["efficiency"]),
     "peak memory": lambda row: f"{max(row['peak_memory_bytes']) / 1e9:.4g} GB{MISFIT if row['out_of_memory'] else ''}",
 }
 
@@ -152,8 +152,8 @@ MISFIT = " does not fit"
 
 
 SHOWN_OF_WEEKS: Mapping[str, Callable[[Row], str]] = {  # of scenarios with `faults`
-    "goodput": lambda row: f"{row['goodput']:.2%}" if "goodput" in row else "",
-    "ETTR": lambda row: f"{row['ettr']:.2%}" if "ettr" in row else "",
+    "goodput": lambda row: format_share(row["goodput"], 2) if "goodput" in row else "",
+    "ETTR": lambda row: format_share(row["ettr"], 2) if "ettr" in row else "",
 }
 
 
@@ -283,7 +283,7 @@ def best_lines(rows: Sequence[Row], ranking: Ranking, sweep: Sweep) -> list[str]
     y, values = ranking.y, ", ".join(f"{one_line(path)} {value_shown(row, path)}" for path in sweep.labels)
     value = number(y, columns(row)[y])
     times = y.endswith("_s") and not larger_is_better(y)
-    figure = format_seconds(value) if times else f"{value:.1%}" if y.endswith("_ratio") else f"{value:.4g}"
+    figure = format_seconds(value) if times else format_share(value) if y.endswith("_ratio") else f"{value:.4g}"
     share = ranking.share(row, y)
     per = f", {format_seconds(share) if times else f'{share:.4g}'} per {ranking.unit}" if share != value else ""
     best = f"best: {values}: {label(y).removesuffix(' (s)')} {figure}{per}"

@@ -83,9 +83,9 @@ def test_no_progress_without_a_terminal(run, file, monkeypatch):
 
 
 def test_progress_names_share_rate_and_time_left():
-    assert progress_line(RunProgress(0.25, 10**6, 10, 0)) == "simulating: 25% of the ops, 100,000 events/s, 30 s left"
+    assert progress_line(RunProgress(0.25, 10**6, 10, 0)) == "simulating: 25 % of the ops, 100,000 events/s, 30 s left"
     stuck = progress_line(RunProgress(0.97, 10**6, 10, 4))
-    assert stuck == "simulating: 97% of the ops, 100,000 events/s, no op has ended for 4 s"
+    assert stuck == "simulating: 97 % of the ops, 100,000 events/s, no op has ended for 4 s"
 
 
 MANY_BUCKETS = """\

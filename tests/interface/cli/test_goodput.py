@@ -12,6 +12,7 @@ from hybrid_des import goodput, load
 from hybrid_des.errors import UsageError
 from hybrid_des.studies.goodput.summary import at_most, share_down
 from hybrid_des.studies.goodput.work import best_interval
+from hybrid_des.units import format_share
 
 TEXT = Path(__file__).with_name("goodput.yaml").read_text(encoding="utf-8")
 STEP, FAULTS = re.split(r"(?m)(?=^faults:)", TEXT)
@@ -58,13 +59,14 @@ def test_what_is_not_given_is_unknown_and_no_zero(run, write):
 
 def test_the_report_says_where_the_time_went(ran, write):
     out, _ = ran("goodput", write(STEP + FAULTS))
+    enough = format_share(at_most(1, 5, share_down(200, 24)), 4)
     for part in (
         "20 d on 4 nodes, 6 replications; expected: one stop every 2.083 d",
         "of 6 replications",
         "useful steps",
         "waiting for a node to be repaired",
         "checkpoints every 30 min; best ",
-        f"spares      1 in addition to 4 nodes, enough {at_most(1, 5, share_down(200, 24)):.4%} of the time",
+        f"spares      1 in addition to 4 nodes, enough {enough} of the time",
         "15 s with all replicas",
         "with node of pipeline rank 0 at 0.5",
         "The step of each state is simulated exactly, and exact as long as states change between steps",
@@ -111,7 +113,7 @@ def test_a_sweep_has_the_columns_of_goodput(run, write):
     assert rows[1]["checkpoint_interval_s"] == pytest.approx(rows[1]["best_interval_s"]["exact"], abs=1e-9)
     shown = run(file)[1].splitlines()
     assert shown[0].split()[-2:] == ["goodput", "ETTR"]
-    assert shown[1].endswith(f"{max(rows, key=itemgetter('goodput'))['ettr']:.2%}")  # the best is first
+    assert shown[1].endswith(format_share(max(rows, key=itemgetter("goodput"))["ettr"], 2))  # the best is first
 
 
 def test_a_long_checkpoint_is_a_warning_with_its_number(ran, write):

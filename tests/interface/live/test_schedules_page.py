@@ -85,7 +85,7 @@ def test_times_that_differ_between_ranks_have_no_formula():
 def test_1f1b_holds_as_many_micro_batches_as_ranks():
     notes = {run["name"]: run["note"] for run, _ in schedule_runs(Sizes(pipeline=6, microbatches=12))}
     assert (
-        notes["1f1b"] == "51 s · bubble 29.4% · at most 6 A held, on rank 0"
+        notes["1f1b"] == "51 s · bubble 29.4 % · at most 6 A held, on rank 0"
     )  # (m + p − 1)(F + B), (p − 1)/(m + p − 1)
     assert "at most 12 A held" in notes["gpipe"]
     assert ACTIVATIONS == 10**9

@@ -111,7 +111,7 @@ def test_calibrate_prints_a_table_and_how_well_it_fits(write, capsys, tmp_path):
     assert out.startswith(facts)
     assert "\n8388608,167.5\n33554432,398.2\n134217728,1191\n" in out
     assert "a table of every second size: " in err
-    assert re.search(r"one latency and one bandwidth: \d\.\d% mean and \d\.\d% worst error on 3 sizes", err)
+    assert re.search(r"one latency and one bandwidth: \d\.\d % mean and \d\.\d % worst error on 3 sizes", err)
     assert main(["measure", "--from", str(write(PASTED, "nccl.txt")), "--out", str(tmp_path / "t.csv")]) == 0
     assert (tmp_path / "t.csv").read_text() == out
 

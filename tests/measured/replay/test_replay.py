@@ -137,12 +137,12 @@ def test_shares_beyond_the_loss_are_explained(run, tmp_path):
     assert removed.min() < -0.005
     out = run("import", table)[1]
     assert "by itself, all of the loss" in out
-    assert "more than 100%: the other ops are faster than the mean" in out
+    assert "more than 100 %: the other ops are faster than the mean" in out
     assert "negative: faster than the mean" in out
-    assert "-0.0%" not in out
+    assert "-0.0 %" not in out
     even = run("import", timeline(instant(), tmp_path))[1]
     assert "negative:" not in even
-    assert "more than 100%" not in even
+    assert "more than 100 %" not in even
 
 
 def rows(stages=2, replicas=1, microbatches=2, steps=(3,)):

@@ -395,7 +395,7 @@ def test_some_plans_are_simulated_before_all_are_screened(monkeypatch):
     assert any(not one.done for one in found.candidates)
     assert found.counts[SIMULATED] == 1
     assert re.match(
-        r"stopped \(after 17 s\), a gap of \d+\.\d% is left to .* among the plans screened: 1 sim", found.sentence
+        r"stopped \(after 17 s\), a gap of \d+\.\d % is left to .* among the plans screened: 1 sim", found.sentence
     )
 
 

@@ -14,6 +14,7 @@ from hybrid_des.studies.sweep.files import write as write_sweep
 from hybrid_des.studies.sweep.results import Ranking, draw, number, render
 from hybrid_des.studies.sweep.rows import table
 from hybrid_des.studies.sweep.runner import sweep_rows
+from hybrid_des.units import format_share
 
 
 def test_out_holds_a_table_and_a_picture(run, write, tmp_path):
@@ -61,8 +62,8 @@ def test_the_bubble_of_a_table_is_that_of_the_report(write):
     for row, line in zip(rows, lines[1:3], strict=True):
         share = row["step_shares"]["bubble"]
         assert abs(share - row["bubble_ratio"]) > 0.005
-        assert f" {share:.1%} " in line
-        assert f" {row['bubble_ratio']:.1%} " not in line
+        assert f" {format_share(share)} " in line
+        assert f" {format_share(row['bubble_ratio'])} " not in line
 
 
 RANKED = """sweep:
@@ -83,7 +84,7 @@ def test_a_table_is_ranked_by_what_is_plotted(write):
     ratios = [float(line.split()[-1]) for line in lines[1:7]]  # what is plotted is not among the usual columns
     assert ratios == sorted(ratios)
     best = min((row for row in rows if "error" not in row), key=lambda row: row["bubble_ratio"])
-    figure = f"bubble ratio {best['bubble_ratio']:.1%}"
+    figure = f"bubble ratio {format_share(best['bubble_ratio'])}"
     assert lines[-2] == f"best: schedule.kind {best['schedule.kind']}, schedule.microbatches 32: {figure}"
     assert lines[-1] == "8 cases, 1 do not fit, 1 failed"
 
@@ -134,7 +135,7 @@ def test_what_does_not_grow_with_samples_is_compared_whole(write):
 def test_a_tie_goes_to_the_shortest_step(write, order):
     axes = f"sweep: [{{workload.forward: {order}}}]\nplot: {{x: workload.forward, y: bubble_ratio}}\n"
     sweep = load_sweep(write(BASE + axes))
-    assert "best: workload.forward 10 ms: bubble ratio 0.0%" in render(sweep_rows(sweep), sweep).splitlines()
+    assert "best: workload.forward 10 ms: bubble ratio 0.0 %" in render(sweep_rows(sweep), sweep).splitlines()
 
 
 def test_the_best_goodput_is_the_largest():

@@ -13,6 +13,7 @@ from hybrid_des.interface.cli.output import say, write_file
 from hybrid_des.measured.calibration.fit import fit_of_every_second
 from hybrid_des.measured.calibration.nccl_tests import COLLECTIVES, all_reduce_table, link_table
 from hybrid_des.measured.imports.calibrating import calibrate_profile
+from hybrid_des.units import format_share
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,9 +54,9 @@ def run(args: argparse.Namespace) -> int:
     if table is not None and args.out is None:
         sys.stdout.write(write_table(table, f"a profile, {shown(Path(args.file).name)}"))
     for product in calibration.reached:
-        quartiles = " … ".join(f"{share:.1%}" for share in product.quartiles)
+        quartiles = " … ".join(format_share(share) for share in product.quartiles)
         count = f"{product.what}: {product.products} GEMMs"
-        say(f"{count}, half of them {quartiles}; mean error of their times {product.error:.1%}")
+        say(f"{count}, half of them {quartiles}; mean error of their times {format_share(product.error)}")
     for test in calibration.collectives.values():
         for note in test.notes:
             say(f"{test.test}: {note}; a table of every second size: {describe(fit_of_every_second(test.times))}")

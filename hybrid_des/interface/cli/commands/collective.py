@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 from hybrid_des.interface.cli.bench_comparison import add_log, compare
 from hybrid_des.interface.cli.bench_output import columns_for, head_of, line_of, write_bench
+from hybrid_des.units import format_share
 
 WIRING = ("gpus_per_node", "bandwidth", "latency")  # options that a scenario replaces
 
@@ -132,7 +133,7 @@ def _rows(name: str, bench: Bench, about: str, sizes: Sequence[int], quiet: bool
     rows: list[BenchRow] = []
     columns = columns_for(output_width())
     for done, size in enumerate(sizes):
-        with status_line(quiet, f"{done} of {len(sizes)} sizes ({done / len(sizes):.0%})"):
+        with status_line(quiet, f"{done} of {len(sizes)} sizes ({format_share(done / len(sizes), 0)})"):
             row = bench.row(name, size)
         if not rows and not quiet:  # so that errors precede the first line
             print(head_of(name, about, bench.scenario.cluster.sharing, chosen=row.taken is not None, columns=columns))

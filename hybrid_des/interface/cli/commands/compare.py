@@ -26,6 +26,7 @@ from hybrid_des.scenario.jobs import has_jobs, load_jobs
 from hybrid_des.scenario.loading import read_scenario, scenario_of
 from hybrid_des.studies.jobs.neighbours import neighbours_of
 from hybrid_des.studies.jobs.seeds import ComparedJobs
+from hybrid_des.units import format_share
 
 TOO_SLOW = 1
 
@@ -62,7 +63,7 @@ def _judged(args: argparse.Namespace, regression: float, what: str) -> int:
     limit = args.max_regression
     if limit is None or regression <= limit:
         return 0
-    say(f"{what} by {regression:.2%}, more than {limit:.2%}")
+    say(f"{what} by {format_share(regression, 2)}, more than {format_share(limit, 2)}")
     return TOO_SLOW
 
 

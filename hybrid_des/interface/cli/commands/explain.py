@@ -34,6 +34,7 @@ from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.studies.advice import advise, applied
 from hybrid_des.studies.forked import forked, nobody
+from hybrid_des.units import format_share
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -143,7 +144,7 @@ def _memory(args: argparse.Namespace, scenario: Scenario) -> int:
 
 def _at_once(args: argparse.Namespace, show: Callable[[str], None] | None) -> AtOnce:
     """Runs changes, and shows how many are done."""
-    told = (lambda done, of: show(f"changes: {done} of {of} ({done / of:.0%})")) if show else nobody
+    told = (lambda done, of: show(f"changes: {done} of {of} ({format_share(done / of, 0)})")) if show else nobody
     return forked(args.jobs, told)
 
 

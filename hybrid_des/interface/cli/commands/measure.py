@@ -34,6 +34,7 @@ from hybrid_des.interface.cli.arguments import add_out, refuse_given, whole
 from hybrid_des.interface.cli.bench_comparison import add_log
 from hybrid_des.interface.cli.output import say, show_result
 from hybrid_des.measured.calibration.nccl_tests import NAMES
+from hybrid_des.units import format_share
 
 if TYPE_CHECKING:
     from hybrid_des.measured.measure.chosen import Options
@@ -179,9 +180,9 @@ def _progress(shown: bool) -> Callable[[int, int, str], None]:
         share = done / max(total, 1)
         if sys.stderr.isatty():
             end = "\n" if done == total else ""
-            print(f"\r\x1b[K{share:4.0%}  {what}", end=end, file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{format_share(share, 0):>5}  {what}", end=end, file=sys.stderr, flush=True)
         elif int(share * LINES) > last[0]:
             last[0] = int(share * LINES)
-            say(f"{share:4.0%}  {what}")
+            say(f"{format_share(share, 0):>5}  {what}")
 
     return show if shown and os.environ.get("TERM") != "dumb" else (lambda done, total, what: None)

@@ -180,7 +180,7 @@ def _tuned(result: SearchResult, best: Candidate, trials: int) -> Candidate:
     plan, values = tune(result, best, trials)
     listed = ", ".join(f"{path}={value:g}" for path, value in values.items()) or "nothing better"
     cost, less = result.settings.objective.text(plan.least), 1 - plan.least / best.least
-    say(f"tuned in {trials} trials, without proof: {listed}: {cost}, {less:.2%} less")
+    say(f"tuned in {trials} trials, without proof: {listed}: {cost}, {format_share(less, 2)} less")
     return plan
 
 

@@ -32,7 +32,7 @@ from hybrid_des.studies.jobs.seeds import spread_jobs
 from hybrid_des.studies.spread.estimates import as_mapping
 from hybrid_des.studies.spread.plot import histogram
 from hybrid_des.studies.spread.seeds import as_simulated, random_parts, spread, without_jitter
-from hybrid_des.units import format_seconds, signed_seconds
+from hybrid_des.units import format_change, format_seconds, format_share, signed_seconds
 
 WORDS = {"mean": "mean", "p50": "median", "p90": "90 %", "p99": "99 %"}
 MOST_STEPS = 12  # step times in a report of ties
@@ -180,7 +180,7 @@ def _report(figures: Mapping[str, Any]) -> str:
         times, usual = row["step_time_s"], row["without_jitter_s"]
         jitter = "jitter" in row["random"]
         of_all = "with it" if jitter else "over all seeds"
-        longer = f"on average {times['mean'] / usual - 1:+.2%} {of_all}" if usual else ""
+        longer = f"on average {format_change(times['mean'] / usual - 1, 2)} {of_all}" if usual else ""
         rows = [*_rows(times), ["standard deviation", format_seconds(times["std"]), ""]]
         rows.append(["without jitter" if jitter else "the first seed", format_seconds(usual), longer])
         title = f"{row['name']}: {times['n']} runs, seeds {row['seeds'][0]} … {row['seeds'][1]}"
@@ -189,7 +189,7 @@ def _report(figures: Mapping[str, Any]) -> str:
         parts.append("\n".join([title, table, *billed]))
     if "difference_s" in figures:
         first, second = (one["name"] for one in figures["runs"])
-        faster = f"  {second} is faster in {figures['second_faster_ratio']:.0%} of runs"
+        faster = f"  {second} is faster in {format_share(figures['second_faster_ratio'], 0)} of runs"
         heads = ["", "difference", "95 % confidence"]
         table = text_table(heads, _rows(figures["difference_s"]), "  ", width=output_width())
         parts.append(f"{second} − {first}, run by run\n{table}\n{faster}")
