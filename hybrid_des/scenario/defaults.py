@@ -69,7 +69,7 @@ def fill_efficiency(efficiency: dict[str, object], scenario: dict[str, object]) 
     """Complete a model's `efficiency` by its stack, and by that of the catalogue for its GPU and precision."""
     fill_as_stack(efficiency, scenario)
     cluster, precision, operators = scenario["cluster"], scenario.get("precision", "bf16"), scenario.get("operators")
-    optimizer = scenario.setdefault("optimizer", {}) if precision in WIDE else None
+    optimizer = scenario.setdefault("optimizer", {}) if precision in tuple(WIDE) else None
     if isinstance(optimizer, dict):
         optimizer.setdefault("state", {"master": "none"})  # the weights themselves have 32 bits
     gpu = cluster.get("gpu") if isinstance(cluster, Mapping) else None

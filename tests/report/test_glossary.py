@@ -34,7 +34,7 @@ ENGLISH = (
     "activity all alone also among another any are as assumed at attention back begins behind beside bit bits "
     "buy by change changes communication computation compute computes copy cost costs could custom delaying "
     "details does each else ends enough equal equally even every exchanges fast faster fastest fewer fixed "
-    "flag flags from gathered gb goes hardware has help hold holds idle idles if into is it its job jobs kept label "
+    "flag flags from gathered gb goes group hardware has help hold holds idle idles if into is it its job jobs kept label "
     "lacks last launch layer layers least left less like lines longer loss machine makes many mean meanwhile "
     "memory messages missing model modelled moments more most much name nearest need needs network next no "
     "node none not nothing of on one or other others over pairs pass per quicker reach record recorded refused "

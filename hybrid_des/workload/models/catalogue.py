@@ -14,7 +14,7 @@ Nothing here depends on time: a layer states its operations, parameters and acti
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,7 @@ def model(values: str | Values) -> Model:
     return make_model(options.pop("kind", DEFAULT), options)
 
 
-@cache
+@lru_cache(maxsize=128)
 def _entry(name: str) -> dict[str, Any]:
     if name not in _texts():
         raise UsageError(f"base: {unknown(name, _texts())}")
