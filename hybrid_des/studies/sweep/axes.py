@@ -119,7 +119,7 @@ FITTED = "fitted"  # how many numbers were fitted to rows, those of the catalogu
 STACK = "stack"  # what software ran the rows; may be left out
 
 
-NOTED = "noted"  # `pairs`: of rows that other corpora have too, only these are noted; may be left out
+NOTED = "noted"  # `pairs`: of rows that other corpora have too, only these are noted; `runs`: no pairs; may be left out
 
 
 _OF_ROWS = (FITTED, STACK, NOTED)
@@ -308,8 +308,8 @@ def _wrong_keys(document: Document, at: KeyPath, item: Mapping[str, Any], names:
         wrong.append(document.problem((*at, FITTED), f"expected how many numbers, found {describe(count)}"))
     if not isinstance(item.get(STACK, ""), str):
         wrong.append(document.problem((*at, STACK), f"expected the name of software, found {describe(item[STACK])}"))
-    if item.get(NOTED, "pairs") != "pairs":
-        wrong.append(document.problem((*at, NOTED), f"expected `pairs`, found {describe(item[NOTED])}"))
+    if item.get(NOTED, "pairs") not in ("pairs", "runs"):
+        wrong.append(document.problem((*at, NOTED), f"expected `pairs` or `runs`, found {describe(item[NOTED])}"))
     return wrong
 
 

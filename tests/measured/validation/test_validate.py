@@ -341,13 +341,19 @@ def test_runs_of_several_releases_are_no_pairs(validate, write, table):
     assert mine.measured == pytest.approx(2.5 / 3, abs=1e-4)
 
 
+def test_of_recipes_in_part_only_runs_are_noted(validate, write, table):
+    write("name,recompute,measured.step_time_s\nfirst,none,2\nsecond,full,3\n", "rows.csv")
+    code, _, err = validate(write(MODELLED.replace(".csv}", ".csv, noted: runs}"), "mine.yaml"), "--record")
+    assert (code, err) == (0, [f"{table}: 3 runs, 2 of mine; pairs.csv: 1 pairs, 0 of it"])
+
+
 def test_of_rows_that_others_have_only_pairs_are_noted(validate, write, table):
     write("name,recompute,measured.step_time_s\nfirst,none,2\nsecond,full,3\n", "rows.csv")
     code, _, err = validate(write(MODELLED.replace(".csv}", ".csv, noted: pairs}"), "mine.yaml"), "--record")
     assert (code, err) == (0, [f"{table}: 1 runs, 0 of mine; pairs.csv: 2 pairs, 1 of it"])
-    code, _, err = validate(write(MODELLED.replace(".csv}", ".csv, noted: runs}"), "mine.yaml"))
+    code, _, err = validate(write(MODELLED.replace(".csv}", ".csv, noted: all}"), "mine.yaml"))
     assert code == 2
-    assert 'sweep.noted: expected `pairs`, found "runs"' in err[0]
+    assert 'sweep.noted: expected `pairs` or `runs`, found "all"' in err[0]
 
 
 @pytest.mark.parametrize("word", ["--fit", "--where"])

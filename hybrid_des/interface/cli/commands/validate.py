@@ -135,7 +135,8 @@ def _note(args: argparse.Namespace, sweep: Sweep, validation: Validation) -> Non
     known_pairs.cache_clear()
     own = [] if block.get(NOTED) == "pairs" else runs_of(noted, rows)
     runs = [*(one for one in known() if one.corpus != corpus), *own]
-    pairs = [*(one for one in known_pairs() if one.corpus != corpus), *pairs_of(noted, rows)]
+    of_pairs = [] if block.get(NOTED) == "runs" else pairs_of(noted, rows)
+    pairs = [*(one for one in known_pairs() if one.corpus != corpus), *of_pairs]
     write_file(TABLE, written(runs))
     write_file(PAIRS, written_pairs(pairs))
     known.cache_clear()
