@@ -108,6 +108,7 @@ def test_two_copies_of_a_stage_cannot_reshard():
         summary(parallel={"pipeline": 2, "data": 8}, schedule={"kind": "chimera"}, shards={"reshard": True})
 
 
+@pytest.mark.slow
 def test_groups_within_nodes_are_as_much_faster_as_measured():
     """Qwen3-30B-A3B on 64 H100s: 14.2 to 14.6 s in groups of all, 10.7 s within nodes (mlc-ai/pith-train, PR 40)."""
     values = {

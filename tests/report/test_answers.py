@@ -32,7 +32,9 @@ def page(found):
     return explanation_page(found)
 
 
-@pytest.mark.parametrize("name", ["contention_slower.yaml", "llama3.1-70b_128.yaml"])
+@pytest.mark.parametrize(
+    "name", ["contention_slower.yaml", pytest.param("llama3.1-70b_128.yaml", marks=pytest.mark.slow)]
+)
 def test_parts_of_a_pages_bar_sum_to_the_step(name):
     """With exposed communication by axis, what is inside ops too, under the names of `explain`."""
     result = simulate(SCENARIOS / name)

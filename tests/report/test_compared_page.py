@@ -21,7 +21,10 @@ OTHERS = {
 }
 
 
-@pytest.fixture(params=OTHERS)
+QUICK = ("schedule", "layout")
+
+
+@pytest.fixture(params=[one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in OTHERS])
 def both(request):
     return compare(PIPED, overrides=OTHERS[request.param])
 
@@ -42,7 +45,9 @@ def test_bars_of_the_page_sum_to_the_difference(both):
     assert sum(sizes[:-1]) == pytest.approx(sizes[-1], abs=0.01 * len(sizes))
 
 
-@pytest.mark.parametrize("name", ["layout", "micro-batches", "chunks"])
+@pytest.mark.parametrize(
+    "name", ["layout", *(pytest.param(one, marks=pytest.mark.slow) for one in ("micro-batches", "chunks"))]
+)
 def test_ops_of_another_layout_are_compared_by_class(name):
     both = compare(PIPED, overrides=OTHERS[name])
     text, found = render_comparison(both, 200), both.to_mapping()

@@ -167,7 +167,7 @@ SHIPPED = sorted(
     if not re.search(r"^(sweep|search|jobs):", file.read_text(encoding="utf-8"), re.MULTILINE)
 )  # fmt: skip
 QUICK = {
-    "a100_8x.yaml", "contention_slower.yaml", "first.yaml", "h100_2x8.yaml", "prototype_4gpu.yaml", "repro_my13b.yaml",
+    "a100_8x.yaml", "h100_2x8.yaml", "prototype_4gpu.yaml",
     "resnet50_4stages.yaml", "21.yaml",
 }  # fmt: skip
 SHOWN = {80: 2, 100: 3, 120: 3}  # changes, if there are as many, by columns

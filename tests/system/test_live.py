@@ -352,6 +352,7 @@ def arrived(tab):
         sleep(0.1)
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_copied_link_opens_the_state_without_the_token(tab, chromium, address):
     tab.run("change('schedule.kind', 'zb-h1')")
@@ -452,6 +453,7 @@ def test_an_idle_page_says_why_and_what_is_possible(tab):
     assert tab.run(refused) == ["dualpipe"]  # of an odd number of micro-batches
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_button_of_advice_changes_the_page_and_undo_returns(tab):
     first = drawn(tab)

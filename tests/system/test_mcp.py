@@ -177,6 +177,7 @@ def test_files_are_made_in_the_folder_and_read_there(tmp_path):
     assert own["step_time_s"] == based["step_time_s"] > 0
 
 
+@pytest.mark.slow
 def test_tools_say_what_they_take_and_give(tmp_path):
     """Every argument and figure is described; only one tool writes."""
     tools = talk(tmp_path, lambda connected: connected.list_tools()).tools

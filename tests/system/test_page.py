@@ -194,6 +194,7 @@ def test_links_are_folded_by_kind_until_they_are_clicked(tmp_path):
     assert found["busy"] >= float(result.breakdown.shares["tensor"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["fair", "fifo"])
 def test_messages_at_the_same_time_use_a_link_once(sharing, tmp_path):
     scenario = load(SCENARIOS / "contention_slower.yaml", [f"cluster.sharing={sharing}"])
@@ -230,6 +231,7 @@ def test_a_rank_says_its_place_and_its_groups(tmp_path):
         assert f"{short} group: ranks {', '.join(map(str, layout.line(rank, axis)))}" in lines
 
 
+@pytest.mark.slow
 def test_buttons_copy_flags_and_choose_tabs(tmp_path):
     probe = """
       const card = document.querySelector(".card"), written = [];

@@ -15,7 +15,7 @@ WHOLE = {  # sections whose tables have all keys of their command; others name s
     "Several jobs", "compare", "explain", "explain --memory", "search", "spread", "goodput", "costs", "collective",
     "gpus", "models", "topology", "schedules", "init", "export", "validate and measure",
 }  # fmt: skip
-SLOW = {"Several jobs", "explain", "spread", "goodput", "validate and measure"}  # seconds each
+SLOW = {"Several jobs", "explain", "search", "spread", "goodput", "validate and measure"}  # seconds each
 COMMANDS = {
     title: shlex.split(command[1])
     for title, text in SECTIONS.items()

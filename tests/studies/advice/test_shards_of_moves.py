@@ -99,6 +99,7 @@ def test_reshard_and_optimizers_vary_by_name_only():
     assert not [plan for plan in axes(HSDP, "recompute") if "optimizer.kind" in plan or "shards.ranks" in plan]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [HSDP, MUON], ids=["groups", "muon"])
 def test_advice_runs_and_lists_valid_scenarios(values):
     scenario, document = load(values), document_of(values, ())

@@ -84,11 +84,13 @@ def test_the_frontier_is_drawn_as_one_line(found, page):
     assert steps == sorted(steps, reverse=True)  # more memory, shorter steps
 
 
+@pytest.mark.slow
 def test_the_page_is_written_and_removed_with_its_search(found, tmp_path):
     write_search(found, tmp_path)
     assert (tmp_path / "search.html").read_text(encoding="utf-8").count("<h1>") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="needs chromium")
 def test_a_click_sorts_and_a_point_opens_its_plan(page, found, tmp_path):
     probe = """
