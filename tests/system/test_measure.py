@@ -26,6 +26,7 @@ def measure(ranks, *options, sleep=SLEEP_S):
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
 
 
+@pytest.mark.slow
 def test_two_processes_measure_their_links_and_collectives(tmp_path):
     """Stopped after some rows, it goes on with the others."""
     outcome = measure(2, "--out", tmp_path / "node", "--repeats", 2, "--json")
@@ -74,6 +75,7 @@ def test_known_forwards_and_backwards_are_measured(tmp_path):
         assert proof["predicted_s"] == pytest.approx(proof["measured_s"], rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_small_model_is_measured_and_its_step_predicted(tmp_path):
     (tmp_path / "tiny.yaml").write_text(
         "model: {layers: 1, hidden: 32, heads: 4, kv_heads: 2, ffn: 64, vocab: 64, sequence: 16}\n"

@@ -34,6 +34,7 @@ def export(kind: str, folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_pytorch_computes_the_gradients_of_one_process(tmp_path):
     orders = [export(kind, tmp_path) for kind in ONCE_A_RANK]
     command = [sys.executable, str(WORKER)]

@@ -44,6 +44,7 @@ def fastest(folders, name):
     return min((folder / f"{name}.csv" for folder in folders), key=span)
 
 
+@pytest.mark.slow
 def test_ops_of_a_schedule_are_recorded_in_its_order(tmp_path):
     (folder,) = recorded(tmp_path, "1F1B:1:3:loop", "ZBVZeroBubble:2:4:v", ranks=2, steps=2, sleep=0.005)
     table = pd.read_csv(folder / "1F1B_1.csv")

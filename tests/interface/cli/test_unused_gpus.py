@@ -88,6 +88,7 @@ def test_a_search_uses_all_gpus_unless_told_otherwise(run, write):
     assert found.best.row["ranks"] == 8
 
 
+@pytest.mark.slow
 def test_a_search_that_is_told_otherwise_says_what_it_leaves(run, write):
     text = JOB + "search: {axes: [{parallel.data: [1], parallel.pipeline: [4]}, {schedule.kind: [gpipe, 1f1b]}]}\n"
     _, out, said = run("search", write(text), "--json")

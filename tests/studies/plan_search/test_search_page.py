@@ -43,6 +43,7 @@ def copied(plan):
     return [unescape(text) for text in re.findall("<code>(.*?)</code>", plan, re.DOTALL)]
 
 
+@pytest.mark.slow
 def test_every_point_opens_the_plan_of_its_file(found, page):
     more = data_of(page)
     points = [point for series in more["charts"]["frontier"]["series"] for point in series["points"]]
