@@ -26,7 +26,7 @@ from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.elementwise import is_array, larger, times_up
 from hybrid_des.cost_model.kept_activations import kept_bytes, weight_share
 from hybrid_des.cost_model.losses import gathers_logits, logits_again, widest_bytes
-from hybrid_des.cost_model.operation_times import EIGHT_BITS, ELEMENT, HEAD, OPERANDS, Device, Times
+from hybrid_des.cost_model.operation_times import EIGHT_BITS, ELEMENT, HEAD, OPERANDS, Device, ProductUse, Times
 from hybrid_des.workload.models.layer import (
     Attention,
     Elementwise,
@@ -120,7 +120,7 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     """The costs of a layer on each of the ranks that share it; `received` are bytes per token of the layer before."""
     if (factor := basis.element // ELEMENT) > 1:
         layer, received = wider(layer, factor), factor * received
-    parts = tuple((operation, _trained(operation, layer, basis, device)) for operation in layer.operations)
+    parts = tuple((operation, _times(operation, layer, basis, device)) for operation in layer.operations)
     forward, backward = (tuple(_traffic(layer, basis, parts, received, which)) for which in (0, 1))
     if layer.passed:
         return _forward_only(layer, basis, parts, forward)
@@ -178,7 +178,7 @@ def _offloaded(layer: Layer, basis: CostBasis, modules: Sequence[Module], kept: 
 def _forward_only(layer: Layer, basis: CostBasis, parts: Parts, forward: Sequence[Exchange]) -> LayerCosts:
     """The costs of a layer before all that are trained: it keeps nothing."""
     return LayerCosts(
-        operations=tuple(parts),
+        operations=tuple((operation, Times(took.forward)) for operation, took in parts),
         times=Times(sum(took.forward for _, took in parts)),
         again=0.0,
         forward=tuple(forward),
@@ -192,14 +192,6 @@ def _forward_only(layer: Layer, basis: CostBasis, parts: Parts, forward: Sequenc
         parameters=(0, 0),
         frozen=_parameters(layer.frozen, basis),
     )
-
-
-def _trained(operation: Operation, layer: Layer, basis: CostBasis, device: Device) -> Times:
-    """Seconds of an operation, without gradients that it does not have."""
-    took = _times(operation, layer, basis, device)
-    if layer.passed:
-        return Times(took.forward, 0.0 * took.forward, 0.0 * took.forward)
-    return took._replace(weight=0.0 * took.weight) if isinstance(operation, Gemm) and not operation.trained else took
 
 
 def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device) -> Times:
@@ -249,8 +241,8 @@ def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Time
     if gemm.expert:
         device = device.of_experts
     quantised = layer.in_few_bits and gemm.name != "logits"
-    how = {"quantised": quantised, "converts": not gemm.shares, "anew": layer.batch_first, "trained": gemm.trained}
-    return device.layer_product(larger(1.0, rows), n, k, count, **how)
+    use = ProductUse(quantised, converts=not gemm.shares, anew=layer.batch_first, trained=gemm.trained)
+    return device.layer_product(larger(1.0, rows), n, k, count, use)
 
 
 def held_experts(layer: Layer, gemm: Gemm, basis: CostBasis) -> int:

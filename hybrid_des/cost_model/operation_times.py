@@ -66,6 +66,23 @@ class Times(NamedTuple):
     weight: float = 0.0
 
 
+class ProductUse(NamedTuple):
+    """How a product with weights is computed.
+
+    Attributes:
+        quantised: whether in few bits, where the GPU's precision has them.
+        converts: whether it converts its input, which the product before may have done.
+        anew: whether the backward converts the input again, and forward and backward the weights (pytorch/ao,
+            torchao/float8/float8_linear.py, which saves both in 16 bits).
+        trained: whether its weights have a gradient.
+    """
+
+    quantised: bool = False
+    converts: bool = True
+    anew: bool = False
+    trained: bool = True
+
+
 @dataclass(frozen=True)
 class Device:
     """Rates that one GPU achieves.
@@ -129,33 +146,29 @@ class Device:
         n: float,
         k: float,
         count: float = 1,
-        *,
-        quantised: bool = False,
-        converts: bool = True,
-        anew: bool = False,
-        trained: bool = True,
+        use: ProductUse | None = None,
     ) -> Times:
-        """A product with weights (k × n), and its two gradients.
+        """A product with weights (k × n), and its two gradients; frozen weights have none.
 
-        In few bits, its input, if it `converts` it, and the gradient of its output are converted, once each; weights
-        once per step. Only the gradient of `trained` weights reads both transposed (NVIDIA/TransformerEngine,
-        transformer_engine/pytorch/ops/basic/basic_linear.py). With `anew`, the backward converts the
-        input again, and forward and backward the weights (pytorch/ao, torchao/float8/float8_linear.py, which saves
-        both in 16 bits).
+        In few bits, its input and the gradient of its output are converted, once each; weights once per step. Only the
+        gradient of weights reads both transposed (NVIDIA/TransformerEngine,
+        transformer_engine/pytorch/ops/basic/basic_linear.py).
         """
-        quantised = quantised and self.operand is not None
+        use = use or ProductUse()
+        quantised = use.quantised and self.operand is not None
         forward, inward = (self.product(m, *sides, count, quantised=quantised) for sides in ((n, k), (k, n)))
         weights = self.product(k, n, m, count, quantised=quantised, result=self.accumulating)
         if quantised:
-            layouts = 2 if trained else 1
+            layouts = 2 if use.trained else 1
             moved = (1 + self.passes) * ELEMENT + layouts * (self.operand or 1)  # read, then written
-            forward += moved * m * k * count / self.memory if converts else 0.0
+            forward += moved * m * k * count / self.memory if use.converts else 0.0
             inward += moved * m * n * count / self.memory
-            if anew:
+            if use.anew:
                 of_weights = ((1 + self.passes) * ELEMENT + (self.operand or 1)) * n * k
                 forward += of_weights * count / self.memory
-                inward += (of_weights + (ELEMENT * m * k if converts else 0)) * count / self.memory
-        return Times(forward, inward, weights + self.adding * n * k * count / self.memory)
+                inward += (of_weights + (ELEMENT * m * k if use.converts else 0)) * count / self.memory
+        added = weights + self.adding * n * k * count / self.memory
+        return Times(forward, inward, added if use.trained else 0.0 * added)
 
     @cached_property
     def of_experts(self) -> Device:

@@ -131,6 +131,11 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
         yield misfit(refusal.message, f"model.{refusal.option}", "model.kinds")
         return
     parallel = scenario.parallel
+    if parallel.pipeline > 1 and any(layer.passed for layer in network.layers if layer.is_block):
+        message = (
+            "blocks before all trained ones have no backward, and pipelines send gradients to each stage; expected 1"
+        )
+        yield misfit(message, "parallel.pipeline", "model.frozen")
     if parallel.context > 1 and network.sample != "sequence":
         yield misfit("this model has no sequence that context parallelism divides", "parallel.context", "model")
     elif network.tokens % parallel.context:

@@ -24,7 +24,7 @@ class Counting:
     def of_experts(self) -> "Counting":
         return self
 
-    def layer_product(self, m: float, n: float, k: float, count: float = 1, **_: Any) -> Times:
+    def layer_product(self, m: float, n: float, k: float, count: float = 1, use: Any = None) -> Times:
         return Times(*[2 * m * n * k * count] * 3)
 
     def flash(self, flop: float, keys: float, head: float) -> Times:

@@ -54,7 +54,7 @@ class ChangeAnswer(BaseModel):
     set: list[str] = Field(description="As the argument `set` takes it.")
     step_time_s: float
     gain: float = Field(description="Share of today's step that it saves.")
-    likely_gain: Interval = Field(default=None, description="What a measured gain lies in nine times out of ten.")
+    likely_gain: Interval = Field(default=None, description="What four of five measured gains of this kind lie in.")
     peak_memory_bytes: int
     remarks: list[str] = []
     flags: list[str] = Field(default=[], description="Of the framework's launch line, that change.")
@@ -77,7 +77,7 @@ class CompareAnswer(Answer):
     b_step_time_s: float = 0.0
     change_ratio: float = Field(default=0.0, description="Change of the step from a to b, as a share of a's.")
     likely_change_ratio: Interval = Field(
-        default=None, description="What a measured change lies in nine times out of ten."
+        default=None, description="What four of five measured changes of this kind lie in."
     )
     tied: bool = Field(default=False, description="Whether the difference is too small to be told.")
     a_fits: bool = True
@@ -99,7 +99,9 @@ class SearchAnswer(Answer):
     outcome: str = ""
     objective: str = Field(default="", description="The key that is made least, with its unit.")
     plans: int = Field(default=0, description="Plans of the space.")
-    gap_ratio: float = Field(default=0.0, description="By which a plan not yet simulated may still be better; 0: none.")
+    gap_ratio: float | None = Field(
+        default=0.0, description="By which a plan not yet simulated may still be better; 0: none; null: not known."
+    )
     stopped: str = Field(default="", description="Why the search ended before that was proved; empty if it was.")
     best: list[PlanAnswer] = []
 

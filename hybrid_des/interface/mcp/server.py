@@ -36,9 +36,10 @@ WRITING = {"init"}  # tools that write files, all into the folder
 INSTRUCTIONS = (
     "hybrid-des predicts training steps of large models on GPU clusters by simulating them. simulate tells the time of "
     "a step with an interval; explain why it takes so long and which settings to change; compare which of two "
-    "scenarios is quicker, why, and whether that can be told; search finds the best plan. Times are seconds, memory "
-    "bytes, shares fractions of 1. A likely interval contains the measured value nine times out of ten; of two plans "
-    "whose likely change contains 0, neither is known to be quicker. docs with page=skill says when to use what."
+    "scenarios is faster, why, and whether that can be told; search finds the best plan. Times are seconds, memory "
+    "bytes, shares fractions of 1. The likely interval of a step contains nine of ten measured steps, that of a change "
+    "four of five measured changes; of two plans whose likely change contains 0, neither is known to be faster. docs "
+    "with page=skill says when to use what."
 )
 
 

@@ -263,7 +263,7 @@ def _search(given: SearchArguments, until: float) -> Reply:
         outcome=result.sentence,
         objective=objective.key,
         plans=len(plans),
-        gap_ratio=result.gap if isfinite(result.gap) else 1.0,
+        gap_ratio=result.gap if isfinite(result.gap) else None,
         stopped=result.stopped,
         best=best,
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hybrid_des import simulate
-from hybrid_des.cost_model.operation_times import Device
+from hybrid_des.cost_model.operation_times import Device, ProductUse
 from hybrid_des.errors import ScenarioError
 from hybrid_des.workload.models.kinds.transformer import Transformer, transformer
 from hybrid_des.workload.models.layer import Gemm, Parameters
@@ -30,10 +30,12 @@ def test_frozen_products_convert_their_operands_in_one_layout():
     """The other is the gradient of the weights' (NVIDIA/TransformerEngine, ops/basic/basic_linear.py: columnwise)."""
     tokens, n, k = 8192, 2048, 1024
     device = Device(1e15, 5e14, 5e14, 1e12, 132, operand=1.0)
-    frozen, trained = (device.layer_product(tokens, n, k, quantised=True, trained=value) for value in (False, True))
+    frozen, trained = (
+        device.layer_product(tokens, n, k, 1, ProductUse(quantised=True, trained=value)) for value in (False, True)
+    )
     assert trained.forward - frozen.forward == pytest.approx(tokens * k / 1e12)
     assert trained.input - frozen.input == pytest.approx(tokens * n / 1e12)
-    assert trained.weight == frozen.weight
+    assert frozen.weight == 0 < trained.weight
 
 
 def products_of(model):
@@ -144,6 +146,13 @@ def test_what_cannot_be_tuned_is_one_line(model, message):
         summary(model)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_forwards_alone_do_not_run_in_pipelines():
+    for frozen in ("all", 2):
+        with pytest.raises(ScenarioError, match="pipelines send gradients to each stage"):
+            summary({"frozen": frozen}, parallel={"pipeline": 2}, batch=4)
+    summary({"frozen": "all", "adapters": ADAPTERS}, parallel={"pipeline": 2}, batch=4)
 
 
 def test_a_trained_model_has_nothing_frozen():
