@@ -70,10 +70,10 @@ class Part(NamedTuple):
     note: str = ""
 
 
-def verdict(figure: str, sentence: str) -> str:
-    """The first sentence of a page: a figure in bold, and what it comes from."""
-    begin = f"<b>{html.escape(figure)}</b>" if figure else ""
-    return f'<p class="verdict">{begin} <span>{html.escape(sentence)}</span></p>'
+def verdict(sentence: str, figure: str = "") -> str:
+    """The first sentence of a page, after a figure in bold if there is one."""
+    begin = f"<b>{html.escape(figure)}</b> " if figure else ""
+    return f'<p class="verdict">{begin}<span>{html.escape(sentence)}</span></p>'
 
 
 def section(title: str, body_html: str, note: str = "") -> str:

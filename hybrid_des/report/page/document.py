@@ -207,7 +207,7 @@ def _answer(run: PageRun, several: bool) -> str:
     advice = run.advice_html if several else run.advice_html or HOW_TO_ADVISE
     return (
         f"<{heading}>{title}</{heading}>{setup}{alarm}"
-        f"{verdict(figure, said)}{_figures(content.headline, content.resources)}{advice}"
+        f"{verdict(said, figure)}{_figures(content.headline, content.resources)}{advice}"
         f"{section('What the step is made of', bar(parts_of(findings), step), 'of the mean GPU; sums to the step')}"
         f"{section('How sure the prediction is', sure_of(findings.summary))}"
     )

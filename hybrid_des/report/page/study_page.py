@@ -77,11 +77,6 @@ def _shared() -> dict[str, str]:
     return {name: (FOLDER / file).read_text(encoding="utf-8") for name, file in files.items()}
 
 
-def verdict(text: str) -> str:
-    """The sentence that a page begins with."""
-    return f'<p class="verdict">{html.escape(text)}</p>'
-
-
 def said(rows: Mapping[str, str]) -> str:
     """A few lines, each with its label."""
     lines = (f"<dt>{html.escape(label)}</dt><dd>{html.escape(text)}</dd>" for label, text in rows.items())

@@ -6,6 +6,7 @@ import html
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from hybrid_des.report.page.answer import verdict
 from hybrid_des.report.page.study_page import (
     Cell,
     Part,
@@ -19,7 +20,6 @@ from hybrid_des.report.page.study_page import (
     strip_lanes,
     study_page,
     swatches,
-    verdict,
 )
 from hybrid_des.report.plots.style import LINES
 from hybrid_des.studies.goodput.failures import faults_of

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from hybrid_des.analysis.metrics import RunAnalysis
+from hybrid_des.report.page.answer import verdict
 from hybrid_des.report.page.document import PageRun
 from hybrid_des.report.page.study_page import (
     Cell,
@@ -20,7 +21,6 @@ from hybrid_des.report.page.study_page import (
     strip,
     strip_lanes,
     swatches,
-    verdict,
 )
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.studies.jobs.fabric_use import bins_of, colours_of, drawn_links, use_of

@@ -10,7 +10,8 @@ import html
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hybrid_des.report.page.study_page import Cell, chart, chart_of, legend, sorted_table, study_page, verdict
+from hybrid_des.report.page.answer import verdict
+from hybrid_des.report.page.study_page import Cell, chart, chart_of, legend, sorted_table, study_page
 from hybrid_des.report.plots.style import LINES
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import flow_text, to_mapping

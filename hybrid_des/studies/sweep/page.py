@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from hybrid_des.errors import one_line
 from hybrid_des.report.billed import bill_columns
-from hybrid_des.report.page.study_page import Cell, chart, chart_of, legend, look, sorted_table, study_page, verdict
+from hybrid_des.report.page.answer import verdict
+from hybrid_des.report.page.study_page import Cell, chart, chart_of, legend, look, sorted_table, study_page
 from hybrid_des.studies.sweep.axes import Sweep
 from hybrid_des.studies.sweep.results import (
     STEP,
