@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 from hybrid_des.errors import unknown
 from hybrid_des.options import Count, Reads, Section, describe, whole
+from hybrid_des.workload.models.kinds.registration import ModelRefusal
 from hybrid_des.workload.models.layer import (
     ELEMENT,
     OFFLOADED,
@@ -76,7 +77,11 @@ class Adapters(Section):
 
 
 def fine_tuned(model: Model, frozen: str | int | None, adapters: Adapters | None) -> Model:
-    """The model whose first blocks, or all layers, are frozen but for adapters."""
+    """The model whose first blocks, or all layers, are frozen but for adapters.
+
+    Raises:
+        ModelRefusal: no frozen layer has a product that an adapter should be beside.
+    """
     if frozen is None:
         return model
     layers, blocks = list[Layer](), 0
@@ -85,6 +90,12 @@ def fine_tuned(model: Model, frozen: str | int | None, adapters: Adapters | None
         if frozen == ALL or layer.place == "first" or (layer.place == "block" and blocks <= int(frozen)):
             layer = _without_gradients(layer, adapters)
         layers.append(layer)
+    names = {one.name for layer in layers for one in layer.operations if isinstance(one, Gemm) and not one.trained}
+    for place in adapters.on if adapters else ():
+        if names.isdisjoint(PRODUCTS[place]):
+            raise ModelRefusal(
+                "adapters.on", f"{place}: no frozen layer of this model has it; LoRA of experts is not modelled"
+            )
     trains = [layer.parameters != Parameters(tied=layer.parameters.tied) for layer in layers]
     first = trains.index(True) if any(trains) else len(layers)
     return replace(model, layers=tuple(replace(layer, passed=True) for layer in layers[:first]) + tuple(layers[first:]))

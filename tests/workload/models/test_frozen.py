@@ -137,6 +137,10 @@ def test_tensor_ranks_divide_adapters(tensor):
         ({"frozen": 0}, "model.frozen"),
         ({"frozen": 9}, "9 of only 4 layers"),
         ({"adapters": ADAPTERS}, "beside frozen GEMMs"),
+        (
+            {"frozen": "all", "adapters": {"rank": 8, "on": ["down"]}, "experts": {"count": 8, "active": 2, "ffn": 64}},
+            "model.adapters.on: down: no frozen layer of this model has it",
+        ),
         ({"frozen": "all", "adapters": {"rank": 8, "on": ["router"]}}, 'unknown "router"'),
         ({"frozen": "all", "adapters": {"on": ["up"]}}, "adapters.rank"),
     ],
