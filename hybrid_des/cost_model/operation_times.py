@@ -12,6 +12,7 @@ from typing import NamedTuple
 from hybrid_des.cluster.operator_table import NONE_MEASURED, OPTIMIZER, OperatorTable
 from hybrid_des.cost_model.elementwise import is_array, larger, rounded_up, where
 from hybrid_des.workload.models.layer import Attention
+from hybrid_des.workload.optimizers import ADAM
 
 TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
 
@@ -198,8 +199,11 @@ class Device:
         return None if known is None else Times(*known)
 
     def update(self, parameters: float, state: float) -> float:
-        """Seconds of the optimizer step of so many parameters, with `state` bytes of the optimizer's for each."""
-        known = self.measured.sized(OPTIMIZER, parameters) if parameters else None
+        """Seconds of the optimizer step of so many parameters, with `state` bytes of the optimizer's for each.
+
+        A table has measured Adam with its usual state, and tells nothing of others.
+        """
+        known = self.measured.sized(OPTIMIZER, parameters) if parameters and state == ADAM.bytes else None
         return parameters * (UPDATE + 2 * state) / self.memory if known is None else known[0]
 
     def flash(self, flop: float, keys: float, head: float) -> Times:

@@ -4,7 +4,7 @@ import pytest
 
 from hybrid_des import load
 from hybrid_des.cluster.operator_table import read_operator_table
-from hybrid_des.cost_model.operation_times import shape
+from hybrid_des.cost_model.operation_times import Device, shape
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.measured.measure.chosen import Options
 from hybrid_des.measured.measure.machine import Facts, as_yaml, machine_of
@@ -91,6 +91,14 @@ def test_a_residual_makes_all_operators_longer_but_the_optimizer(tmp_path):
     path.write_text(path.read_text().replace("1.5", "none"))
     with pytest.raises(UsageError, match="residual: expected a factor above 0, found none"):
         read_operator_table(path)
+
+
+def test_a_table_tells_nothing_of_other_optimizers_than_it_has(tmp_path):
+    path = tmp_path / "operators.csv"
+    path.write_text("operator,m,n,k,bytes,parameters,seconds,backward_s\noptimizer,,,,,10,1,\n")
+    device = Device(1e15, 1e15, 1e15, 1e12, 132, measured=read_operator_table(path))
+    assert device.update(10, 12) == 1  # Adam with a copy and moments of 32 bits
+    assert device.update(10, 8) == 10 * (16 + 2 * 8) / 1e12
 
 
 def test_tensor_ranks_have_a_share_of_a_models_sizes():
