@@ -37,7 +37,8 @@ from hybrid_des.scenario.sections.values import Fold, Recompute
 SHARDING = ("none", "zero-1", "zero-2", "zero-3")  # each divides what the one before does, and more
 SHARDING_NAMES = {  # PyTorch's names, and Megatron-LM's
     "fsdp": "zero-3", "fsdp2": "zero-3", "full_shard": "zero-3", "shard_grad_op": "zero-2", "no_shard": "none",
-    "ddp": "none", "distributed_optimizer": "zero-1", "use_distributed_optimizer": "zero-1",
+    "hsdp": "zero-3 with shards.ranks", "hybrid_shard": "zero-3 with shards.ranks", "ddp": "none",
+    "distributed_optimizer": "zero-1", "use_distributed_optimizer": "zero-1",
 }  # fmt: skip
 LABEL = object()  # marks sections that describe a run or say what is kept of it, and change nothing that it simulates
 
