@@ -25,7 +25,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes
-from hybrid_des.workload.models.layer import (
+from hybrid_des.workload.models.operations import (
     Attention,
     Elementwise,
     Gemm,

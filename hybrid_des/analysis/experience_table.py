@@ -18,7 +18,7 @@ from hybrid_des.scenario.defaults import fill_efficiency
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.training import ModelChoice
 from hybrid_des.workload.models.kinds import registration as kinds
-from hybrid_des.workload.models.layer import Gemm, Operation, Scan
+from hybrid_des.workload.models.operations import Gemm, Operation, Scan
 
 Units = NDArray[np.float64]
 

@@ -20,7 +20,8 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.memory import memory_parts, worst_peak
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
-from hybrid_des.workload.models.layer import Attention, Model, Operation
+from hybrid_des.workload.models.layer import Model
+from hybrid_des.workload.models.operations import Attention, Operation
 
 
 def plain_number(value: Fraction) -> int | float:

@@ -26,7 +26,7 @@ from hybrid_des.scenario.sections.training import (
     Workload,
 )
 from hybrid_des.scenario.stacks import framework_of
-from hybrid_des.workload.models.layer import Attention, CoreForm, Scores
+from hybrid_des.workload.models.operations import Attention, CoreForm, Scores
 
 
 class Accumulation(NamedTuple):

@@ -24,7 +24,9 @@ from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.elementwise import is_array, rounded_up
 from hybrid_des.cost_model.operation_times import ELEMENT, OPERANDS
 from hybrid_des.scenario.sections.cluster import WIDE
-from hybrid_des.workload.models.layer import OPS, Attention, Gemm, Kept, Layer, Module
+from hybrid_des.workload.models.amounts import Kept
+from hybrid_des.workload.models.layer import OPS, Layer, Module
+from hybrid_des.workload.models.operations import Attention, Gemm
 
 PLAIN = ("logits", "router", "shared gate")  # products that stay in 16 bits or more
 DELAYED = "fp8"

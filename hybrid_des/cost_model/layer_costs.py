@@ -27,18 +27,16 @@ from hybrid_des.cost_model.elementwise import is_array, larger, times_up
 from hybrid_des.cost_model.kept_activations import kept_bytes, weight_share
 from hybrid_des.cost_model.losses import gathers_logits, logits_again, widest_bytes
 from hybrid_des.cost_model.operation_times import EIGHT_BITS, ELEMENT, HEAD, OPERANDS, Device, ProductUse, Times
-from hybrid_des.workload.models.layer import (
+from hybrid_des.workload.models.amounts import Parameters
+from hybrid_des.workload.models.layer import Layer, Module, wider
+from hybrid_des.workload.models.operations import (
     Attention,
     Elementwise,
     Gemm,
-    Layer,
-    Module,
     Operation,
-    Parameters,
     Scan,
     Scores,
     SelectiveAttention,
-    wider,
 )
 
 Axis = Literal["tensor", "context", "expert"]

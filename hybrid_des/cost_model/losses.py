@@ -14,7 +14,8 @@ from fractions import Fraction
 from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.elementwise import larger, times_up
 from hybrid_des.cost_model.operation_times import ELEMENT, Times
-from hybrid_des.workload.models.layer import Layer, Operation
+from hybrid_des.workload.models.layer import Layer
+from hybrid_des.workload.models.operations import Operation
 
 EIGHT = {"fused": Fraction(1), "compiled": Fraction(4, 8), "eager": Fraction(12, 8)}  # bytes, relative to 8
 DIVIDED = Fraction(16, 8)

@@ -62,7 +62,9 @@ from hybrid_des.errors import Refusal
 from hybrid_des.layout import Layout
 from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
-from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Layer, Parameters
+from hybrid_des.workload.models.amounts import Parameters
+from hybrid_des.workload.models.layer import Layer
+from hybrid_des.workload.models.operations import Attention, Elementwise, Gemm
 from hybrid_des.workload.models.stages import begins_prediction, check_sources, cut
 from hybrid_des.workload.optimizers import Matrix
 

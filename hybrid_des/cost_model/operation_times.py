@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from hybrid_des.cluster.operator_table import NONE_MEASURED, OPTIMIZER, OperatorTable
 from hybrid_des.cost_model.elementwise import is_array, larger, rounded_up, where
-from hybrid_des.workload.models.layer import Attention
+from hybrid_des.workload.models.operations import Attention
 from hybrid_des.workload.optimizers import ADAM
 
 TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))

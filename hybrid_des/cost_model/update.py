@@ -26,7 +26,8 @@ from typing import NamedTuple
 from hybrid_des.cost_model.operation_times import ELEMENT, Device
 from hybrid_des.scenario.sections.optimizer import Muon
 from hybrid_des.units import PICOSECONDS_PER_SECOND
-from hybrid_des.workload.models.layer import Attention, Gemm, Layer
+from hybrid_des.workload.models.layer import Layer
+from hybrid_des.workload.models.operations import Attention, Gemm
 from hybrid_des.workload.optimizers import Matrix, newton_schulz
 
 Sizes = tuple[int, int]

@@ -18,7 +18,7 @@ from hybrid_des.report.content import recomputed
 from hybrid_des.report.text_tables import text_table
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.units import format_bandwidth
-from hybrid_des.workload.models.layer import Attention
+from hybrid_des.workload.models.operations import Attention
 
 if TYPE_CHECKING:
     import pandas as pd

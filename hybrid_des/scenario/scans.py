@@ -10,7 +10,8 @@ from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.errors import unknown
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.efficiency import SCANS, STREAMS
-from hybrid_des.workload.models.layer import Elementwise, Model, Scan, SelectiveAttention
+from hybrid_des.workload.models.layer import Model
+from hybrid_des.workload.models.operations import Elementwise, Scan, SelectiveAttention
 
 if TYPE_CHECKING:
     from hybrid_des.scenario.sections.efficiency import Efficiency

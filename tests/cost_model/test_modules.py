@@ -9,7 +9,7 @@ from hybrid_des.cost_model.modelled import layer_parts
 from hybrid_des.errors import ScenarioError
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.workload.models.kinds.registration import make_model
-from hybrid_des.workload.models.layer import Gemm
+from hybrid_des.workload.models.operations import Gemm
 
 LATENT = {"query": 96, "key_value": 64, "nope": 32, "rope": 16, "value": 32}
 MIXTURE = {

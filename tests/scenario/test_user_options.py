@@ -17,8 +17,9 @@ from hybrid_des.pipeline import schedules
 from hybrid_des.registry import import_file
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import load, misnamed, scenario_from
-from hybrid_des.workload.models.layer import Part, Scan
+from hybrid_des.workload.models.layer import Part
 from hybrid_des.workload.models.mixers.registration import mixer
+from hybrid_des.workload.models.operations import Scan
 from hybrid_des.workload.placements import Wanted, placed
 
 BASE = """\

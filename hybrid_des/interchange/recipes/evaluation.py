@@ -128,8 +128,6 @@ class Evaluation:
             return self.call(factory, (), {}, None, frame.depth)
         return value.get("default", _shown(statement, frame))
 
-    # ---- statements
-
     def _body(self, statements: Sequence[ast.stmt], frame: Frame) -> Any:
         """Work out statements until one returns; its value, or `_GOES_ON`."""
         for statement in statements:
@@ -235,8 +233,6 @@ class Evaluation:
         if isinstance(value, Made):
             self.made.append(value)
         return value
-
-    # ---- expressions
 
     def _worth(self, node: ast.expr, frame: Frame) -> Any:
         self._left -= 1
@@ -379,8 +375,6 @@ class Evaluation:
 
     def _lambda(self, node: ast.Lambda, frame: Frame) -> Any:
         return Function(node, frame.module)
-
-    # ---- names of modules
 
     def _global(self, module: Module, name: str, depth: int = 0) -> Any:
         """What a module binds a name to; built-in functions and what is not found stay names."""

@@ -10,7 +10,7 @@ from hybrid_des.cost_model.expert_loads import expert_layers
 from hybrid_des.cost_model.layer_costs import layer_costs
 from hybrid_des.cost_model.operation_times import Device, Times
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.workload.models.layer import Attention
+from hybrid_des.workload.models.operations import Attention
 
 
 @dataclass

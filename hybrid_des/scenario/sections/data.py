@@ -18,7 +18,8 @@ from hybrid_des.scenario.sections.plugins import Plugins, PluginSection
 from hybrid_des.scenario.sections.values import LengthsName, PackingName, or_none
 from hybrid_des.workload import lengths as kinds
 from hybrid_des.workload.lengths import LengthRequest
-from hybrid_des.workload.models.layer import Attention, Model, Scores
+from hybrid_des.workload.models.layer import Model
+from hybrid_des.workload.models.operations import Attention, Scores
 from hybrid_des.workload.packing import registration as packers
 from hybrid_des.workload.packing.registration import NONE, PackRequest
 

@@ -18,19 +18,10 @@ from typing import Annotated, Any
 
 from hybrid_des.errors import unknown
 from hybrid_des.options import Count, Reads, Section, describe, whole
+from hybrid_des.workload.models.amounts import ELEMENT, Kept, Parameters
 from hybrid_des.workload.models.kinds.registration import ModelRefusal
-from hybrid_des.workload.models.layer import (
-    ELEMENT,
-    OFFLOADED,
-    Gemm,
-    Kept,
-    Kernel,
-    Layer,
-    Model,
-    Module,
-    Operation,
-    Parameters,
-)
+from hybrid_des.workload.models.layer import OFFLOADED, Layer, Model, Module
+from hybrid_des.workload.models.operations import Gemm, Kernel, Operation
 
 ALL = "all"
 JOINED = "queries, keys, values"

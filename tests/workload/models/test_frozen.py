@@ -7,8 +7,9 @@ import pytest
 from hybrid_des import simulate
 from hybrid_des.cost_model.operation_times import Device, ProductUse
 from hybrid_des.errors import ScenarioError
+from hybrid_des.workload.models.amounts import Parameters
 from hybrid_des.workload.models.kinds.transformer import Transformer, transformer
-from hybrid_des.workload.models.layer import Gemm, Parameters
+from hybrid_des.workload.models.operations import Gemm
 
 SIZES = {"layers": 4, "hidden": 1024, "heads": 16, "ffn": 4096, "vocab": 32000, "sequence": 1024}
 ADAPTERS = {"rank": 16}

@@ -8,7 +8,7 @@ from support.tables import from_table
 from hybrid_des.errors import UsageError
 from hybrid_des.workload.models.catalogue import model
 from hybrid_des.workload.models.kinds.registration import ModelRefusal, make_model
-from hybrid_des.workload.models.layer import Gemm
+from hybrid_des.workload.models.operations import Gemm
 
 
 def products(layer):

@@ -8,7 +8,7 @@ from hybrid_des.registry import import_file
 from hybrid_des.workload.models import kinds
 from hybrid_des.workload.models.catalogue import model
 from hybrid_des.workload.models.kinds.registration import make_model
-from hybrid_des.workload.models.layer import Kernel
+from hybrid_des.workload.models.operations import Kernel
 
 HEAD = "name,flop,bytes,parameters,output_bytes,kept_bytes\n"
 TABLE = f"""# measured by me

@@ -21,8 +21,8 @@ from hybrid_des.workload.models.block import Block
 from hybrid_des.workload.models.catalogue import expanded, model, names
 from hybrid_des.workload.models.kinds.pattern import expanded as names_in
 from hybrid_des.workload.models.kinds.registration import ModelRefusal
-from hybrid_des.workload.models.layer import Attention, Gemm, Scan, Scores, SelectiveAttention
 from hybrid_des.workload.models.mixers import registration as mixers
+from hybrid_des.workload.models.operations import Attention, Gemm, Scan, Scores, SelectiveAttention
 
 BASE = {"layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 96, "sequence": 64}
 EXPERTS = {"count": 8, "active": 2, "ffn": 32}

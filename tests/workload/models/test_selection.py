@@ -16,9 +16,10 @@ from hybrid_des.cost_model.modelled import layer_parts
 from hybrid_des.cost_model.update import matrices_of
 from hybrid_des.errors import ScenarioError
 from hybrid_des.scenario.sections.optimizer import Muon
+from hybrid_des.workload.models.amounts import Parameters
 from hybrid_des.workload.models.catalogue import expanded, model
 from hybrid_des.workload.models.kinds.registration import ModelRefusal
-from hybrid_des.workload.models.layer import Attention, Gemm, Parameters, Scores
+from hybrid_des.workload.models.operations import Attention, Gemm, Scores
 from hybrid_des.workload.optimizers import Matrix
 
 MODULES = SHARED / "models" / "sparse_modules.csv"

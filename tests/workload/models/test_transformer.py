@@ -10,7 +10,7 @@ from support.tables import from_table
 from hybrid_des.errors import Refusal
 from hybrid_des.workload.models.catalogue import model
 from hybrid_des.workload.models.kinds.registration import ModelRefusal, make_model
-from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm
+from hybrid_des.workload.models.operations import Attention, Elementwise, Gemm
 
 GPT = {"mlp": "gelu", "norm": "layer", "bias": True, "positions": "learned", "tied": True}
 

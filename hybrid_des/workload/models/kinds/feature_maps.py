@@ -7,16 +7,10 @@ from fractions import Fraction
 from typing import Annotated, Any
 
 from hybrid_des.options import Reads, describe, whole
+from hybrid_des.workload.models.amounts import ELEMENT, Kept, Parameters
 from hybrid_des.workload.models.kinds.registration import ModelRefusal
-from hybrid_des.workload.models.layer import (
-    ELEMENT,
-    Elementwise,
-    Gemm,
-    Kept,
-    Parameters,
-    Part,
-    weights,
-)
+from hybrid_des.workload.models.layer import Part, weights
+from hybrid_des.workload.models.operations import Elementwise, Gemm
 
 COLOURS = 3
 

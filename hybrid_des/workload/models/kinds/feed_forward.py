@@ -10,19 +10,10 @@ carry; both projections are outside of the experts, and every tensor rank has th
 
 from fractions import Fraction
 
+from hybrid_des.workload.models.amounts import ELEMENT, Kept, Parameters
 from hybrid_des.workload.models.block import Block
-from hybrid_des.workload.models.layer import (
-    ELEMENT,
-    Elementwise,
-    Gemm,
-    Kept,
-    Module,
-    Parameters,
-    Part,
-    linear,
-    offload,
-    weights,
-)
+from hybrid_des.workload.models.layer import Module, Part, linear, offload, weights
+from hybrid_des.workload.models.operations import Elementwise, Gemm
 from hybrid_des.workload.models.sections import GATED, Experts
 
 

@@ -18,8 +18,10 @@ from typing import Annotated
 from hybrid_des.files import read_text
 from hybrid_des.options import NamesFile, Options, table_file
 from hybrid_des.units import Dimension, parse_quantity
+from hybrid_des.workload.models.amounts import Kept, Parameters
 from hybrid_des.workload.models.kinds.registration import kind
-from hybrid_des.workload.models.layer import Kept, Kernel, Layer, Model, Parameters
+from hybrid_des.workload.models.layer import Layer, Model
+from hybrid_des.workload.models.operations import Kernel
 
 COLUMNS = ("name", "flop", "bytes", "parameters", "output_bytes", "kept_bytes")
 _LARGEST = 10**18  # of any amount; more is a typing error

@@ -7,7 +7,9 @@
 Amounts are per token, as in `hybrid_des.workload.models.layer`; h is the hidden size.
 """
 
-from hybrid_des.workload.models.layer import ELEMENT, OPS, Elementwise, Kept, Module, Part, linear
+from hybrid_des.workload.models.amounts import ELEMENT, Kept
+from hybrid_des.workload.models.layer import OPS, Module, Part, linear
+from hybrid_des.workload.models.operations import Elementwise
 
 
 def separate_heads(h: int, queries: int, keys: int, *, bias: bool) -> Part:

@@ -8,6 +8,7 @@ classes: average of all pixels, product
 from __future__ import annotations
 
 from hybrid_des.options import Count, Options
+from hybrid_des.workload.models.amounts import Kept
 from hybrid_des.workload.models.kinds.feature_maps import (
     COLOURS,
     Counts,
@@ -19,14 +20,7 @@ from hybrid_des.workload.models.kinds.feature_maps import (
     relu,
 )
 from hybrid_des.workload.models.kinds.registration import kind
-from hybrid_des.workload.models.layer import (
-    Kept,
-    Layer,
-    Model,
-    Part,
-    layer_of,
-    linear,
-)
+from hybrid_des.workload.models.layer import Layer, Model, Part, layer_of, linear
 
 EXPANSION = 4
 

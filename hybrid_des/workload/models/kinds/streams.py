@@ -14,7 +14,9 @@ contracts in the last, so that stages send n·h (NVIDIA/Megatron-LM, `--mhc-num-
 
 from collections.abc import Sequence
 
-from hybrid_des.workload.models.layer import ELEMENT, Elementwise, Kept, Module, Parameters, Part, weights
+from hybrid_des.workload.models.amounts import ELEMENT, Kept, Parameters
+from hybrid_des.workload.models.layer import Module, Part, weights
+from hybrid_des.workload.models.operations import Elementwise
 
 PRE, POST = "mhc pre", "mhc post"
 

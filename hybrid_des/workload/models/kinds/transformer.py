@@ -26,6 +26,7 @@ from pydantic import ValidationError
 
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.options import Count, Flag, Natural, Reads, Section, choice, whole
+from hybrid_des.workload.models.amounts import ELEMENT, Kept, Parameters
 from hybrid_des.workload.models.block import Block
 from hybrid_des.workload.models.catalogue import merged
 from hybrid_des.workload.models.frozen import Adapters, Frozen, fine_tuned
@@ -36,15 +37,10 @@ from hybrid_des.workload.models.kinds.pytorch_llama import checkpointed, checkpo
 from hybrid_des.workload.models.kinds.registration import ModelRefusal, kind
 from hybrid_des.workload.models.kinds.streams import contracted, mixed_streams
 from hybrid_des.workload.models.layer import (
-    ELEMENT,
     JOINING,
-    Elementwise,
-    Gemm,
-    Kept,
     Layer,
     Model,
     Module,
-    Parameters,
     Part,
     layer_of,
     linear,
@@ -54,6 +50,7 @@ from hybrid_des.workload.models.layer import (
     weights,
 )
 from hybrid_des.workload.models.mixers import registration as mixers
+from hybrid_des.workload.models.operations import Elementwise, Gemm
 from hybrid_des.workload.models.sections import GATED
 
 DEEPEST = 2**14  # a million layers would take minutes to plan

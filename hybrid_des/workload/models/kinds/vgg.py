@@ -9,17 +9,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 from hybrid_des.options import Count, Options
+from hybrid_des.workload.models.amounts import ELEMENT, Kept
 from hybrid_des.workload.models.kinds.feature_maps import COLOURS, Counts, FeatureMap, convolve, pool, relu
 from hybrid_des.workload.models.kinds.registration import ModelRefusal, kind
-from hybrid_des.workload.models.layer import (
-    ELEMENT,
-    Kept,
-    Layer,
-    Model,
-    Part,
-    layer_of,
-    linear,
-)
+from hybrid_des.workload.models.layer import Layer, Model, Part, layer_of, linear
 
 CHANNELS = (64, 128, 256, 512, 512)
 

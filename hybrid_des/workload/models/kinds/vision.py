@@ -9,10 +9,11 @@ transformer, not causal, with GELU, layer norms and biases. Counts of parameters
 from fractions import Fraction
 
 from hybrid_des.options import Count, Options
+from hybrid_des.workload.models.amounts import ELEMENT, Kept, Parameters
 from hybrid_des.workload.models.block import AttentionKind
 from hybrid_des.workload.models.kinds.registration import ModelRefusal, kind
 from hybrid_des.workload.models.kinds.transformer import Depth, Transformer, blocks, check_heads
-from hybrid_des.workload.models.layer import ELEMENT, Kept, Model, Parameters, Part, layer_of, linear, norm, weights
+from hybrid_des.workload.models.layer import Model, Part, layer_of, linear, norm, weights
 
 COLOURS = 3
 

@@ -15,22 +15,12 @@ a whole `layer` of heads would add 4 bytes per token and rank to an all-reduce, 
 
 from __future__ import annotations
 
+from hybrid_des.workload.models.amounts import ELEMENT, Kept, Parameters
 from hybrid_des.workload.models.block import Block
 from hybrid_des.workload.models.kinds.pytorch_llama import separate_heads
-from hybrid_des.workload.models.layer import (
-    ELEMENT,
-    Attention,
-    Elementwise,
-    Gemm,
-    Kept,
-    Module,
-    Parameters,
-    Part,
-    linear,
-    offload,
-    weights,
-)
+from hybrid_des.workload.models.layer import Module, Part, linear, offload, weights
 from hybrid_des.workload.models.mixers.registration import mixer
+from hybrid_des.workload.models.operations import Attention, Elementwise, Gemm
 
 
 @mixer("attention", summary="multi-head or grouped-query attention")

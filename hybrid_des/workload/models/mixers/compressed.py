@@ -17,21 +17,12 @@ compressed keys are on all of them. Context ranks gather keys, d·(1 + 1/R) elem
 compressed keys' pooling is one pass.
 """
 
+from hybrid_des.workload.models.amounts import ELEMENT, Kept, Parameters
 from hybrid_des.workload.models.block import Block
-from hybrid_des.workload.models.layer import (
-    ELEMENT,
-    Elementwise,
-    Gemm,
-    Kept,
-    Module,
-    Parameters,
-    Part,
-    linear,
-    norm,
-    weights,
-)
+from hybrid_des.workload.models.layer import Module, Part, linear, norm, weights
 from hybrid_des.workload.models.mixers.registration import mixer
 from hybrid_des.workload.models.mixers.selection import flash_core, indexer_of
+from hybrid_des.workload.models.operations import Elementwise, Gemm
 from hybrid_des.workload.models.sections import Compressed
 
 

@@ -6,9 +6,11 @@
 vectors of h are kept. Context ranks would need the `width` − 1 tokens before theirs: a message that is left out.
 """
 
+from hybrid_des.workload.models.amounts import ELEMENT, Kept, Parameters
 from hybrid_des.workload.models.block import Block
-from hybrid_des.workload.models.layer import ELEMENT, Elementwise, Kept, Parameters, Part, linear, weights
+from hybrid_des.workload.models.layer import Part, linear, weights
 from hybrid_des.workload.models.mixers.registration import mixer
+from hybrid_des.workload.models.operations import Elementwise
 
 
 @mixer("conv", summary="gated short convolution", sizes="conv")

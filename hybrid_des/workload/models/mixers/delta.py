@@ -14,9 +14,11 @@ The kernel is that of flash-linear-attention, chunk_gated_delta_rule. Tensor ran
 
 from fractions import Fraction
 
+from hybrid_des.workload.models.amounts import ELEMENT, Kept, Parameters
 from hybrid_des.workload.models.block import Block
-from hybrid_des.workload.models.layer import ELEMENT, Elementwise, Kept, Parameters, Part, Scan, linear, weights
+from hybrid_des.workload.models.layer import Part, linear, weights
 from hybrid_des.workload.models.mixers.registration import mixer
+from hybrid_des.workload.models.operations import Elementwise, Scan
 
 CHUNK = 64  # tokens
 

@@ -9,10 +9,12 @@ tensor rank has whole; a full gate is one product h → w:
     kept         h and nine vectors of w
 """
 
+from hybrid_des.workload.models.amounts import ELEMENT, Kept, Parameters
 from hybrid_des.workload.models.block import Block
-from hybrid_des.workload.models.layer import ELEMENT, Elementwise, Kept, Parameters, Part, Scan, linear, weights
+from hybrid_des.workload.models.layer import Part, linear, weights
 from hybrid_des.workload.models.mixers.delta import flop_of
 from hybrid_des.workload.models.mixers.registration import mixer
+from hybrid_des.workload.models.operations import Elementwise, Scan
 
 
 @mixer("kda", summary="Kimi delta attention", sizes="kda")

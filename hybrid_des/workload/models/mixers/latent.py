@@ -8,8 +8,9 @@ With an `indexer` (DeepSeek-V3.2), queries attend to the keys that it selects; s
 
 from __future__ import annotations
 
+from hybrid_des.workload.models.amounts import ELEMENT, Kept
 from hybrid_des.workload.models.block import Block
-from hybrid_des.workload.models.layer import ELEMENT, Kept, Module, Part, linear, norm, offload
+from hybrid_des.workload.models.layer import Module, Part, linear, norm, offload
 from hybrid_des.workload.models.mixers.attention import core, gating
 from hybrid_des.workload.models.mixers.registration import mixer
 from hybrid_des.workload.models.mixers.selection import flash_core, indexer_of

@@ -8,9 +8,11 @@ kept. No public table has the rate of its kernel: `efficiency.lightning` is requ
 
 from fractions import Fraction
 
+from hybrid_des.workload.models.amounts import ELEMENT, Kept, Parameters
 from hybrid_des.workload.models.block import Block
-from hybrid_des.workload.models.layer import ELEMENT, Elementwise, Kept, Parameters, Part, Scan, linear, weights
+from hybrid_des.workload.models.layer import Part, linear, weights
 from hybrid_des.workload.models.mixers.registration import mixer
+from hybrid_des.workload.models.operations import Elementwise, Scan
 
 
 @mixer("lightning", summary="lightning attention", sizes="lightning")

@@ -12,9 +12,9 @@
             + linear("averages out", w, h, "rows")
         )
 
-All amounts are per token, as `hybrid_des.workload.models.layer` has them; tensor ranks gather the input of a block's
-half, and sum its output. Norms and residuals are the block's. What a mixer sends to context ranks is stated by its core
-(`Attention`). Sizes of built-in mixers are keys of the model (`latent`); a user's are `mixers.NAME`.
+All amounts are per token, as `hybrid_des.workload.models.operations` has them; tensor ranks gather the input of a
+block's half, and sum its output. Norms and residuals are the block's. What a mixer sends to context ranks is stated by
+its core (`Attention`). Sizes of built-in mixers are keys of the model (`latent`); a user's are `mixers.NAME`.
 """
 
 from __future__ import annotations

@@ -17,9 +17,11 @@ and not `efficiency.latent`. So forwards of whole attention modules in 8 bits (a
 Flash; single rows by -48 to +46 %. With the rate of their own head size, V4's selected keys were off by -7 to -39 %.
 """
 
+from hybrid_des.workload.models.amounts import ELEMENT, Kept
 from hybrid_des.workload.models.block import Block
-from hybrid_des.workload.models.layer import ELEMENT, Kept, Part, Scores, SelectiveAttention, linear, norm_weights
+from hybrid_des.workload.models.layer import Part, linear, norm_weights
 from hybrid_des.workload.models.mixers.attention import scored_by
+from hybrid_des.workload.models.operations import Scores, SelectiveAttention
 from hybrid_des.workload.models.sections import Indexer
 
 INDEX = 4  # bytes
