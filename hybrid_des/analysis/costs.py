@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.costing import layer_parts
 from hybrid_des.cost_model.layer_costs import Exchange
-from hybrid_des.cost_model.modelled import keeping, layer_parts
+from hybrid_des.cost_model.modelled import keeping
 from hybrid_des.cost_model.pipeline_ranks import costs_per_rank
 from hybrid_des.cost_model.rank_costs import RankCosts, StageCosts
 from hybrid_des.cost_model.stages import costs_of, model_stages

@@ -15,9 +15,9 @@ from typing import Any
 
 from hybrid_des.collectives.token_exchange import TokenExchange
 from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.costing import costs_of_layer
 from hybrid_des.cost_model.expert_loads import ExpertLoads, routed
 from hybrid_des.cost_model.layer_collectives import LayerCollective
-from hybrid_des.cost_model.modelled import costs_of_layer
 from hybrid_des.cost_model.rank_costs import StageCosts
 from hybrid_des.planning.wiring import times_of
 from hybrid_des.simulation.outcome import Run

@@ -4,7 +4,7 @@ import pytest
 
 from hybrid_des import load
 from hybrid_des.cost_model.basis import CostBasis
-from hybrid_des.cost_model.modelled import layer_parts
+from hybrid_des.cost_model.costing import layer_parts
 from hybrid_des.errors import ScenarioError
 from hybrid_des.workload.models.catalogue import model
 

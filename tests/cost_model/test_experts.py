@@ -7,7 +7,7 @@ from support.paths import SCENARIOS
 
 from hybrid_des import load
 from hybrid_des.cost_model.basis import CostBasis
-from hybrid_des.cost_model.modelled import layer_parts
+from hybrid_des.cost_model.costing import layer_parts
 from hybrid_des.errors import ScenarioError
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.shortcuts.run import run

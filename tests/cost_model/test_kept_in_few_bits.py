@@ -4,7 +4,7 @@ import pytest
 
 from hybrid_des import load
 from hybrid_des.cost_model.basis import CostBasis
-from hybrid_des.cost_model.modelled import layer_parts
+from hybrid_des.cost_model.costing import layer_parts
 
 M, H, F = 128, 256, 512  # tokens of a micro-batch, hidden size, width of the MLP
 WIDTH = 8 * 32 + 2 * 2 * 32  # queries, keys and values

@@ -4,7 +4,7 @@ import pytest
 
 from hybrid_des import load
 from hybrid_des.cost_model.basis import CostBasis
-from hybrid_des.cost_model.modelled import layer_parts
+from hybrid_des.cost_model.costing import layer_parts
 
 MODEL = {"kind": "transformer", "layers": 4, "hidden": 2048, "heads": 16, "ffn": 8192, "vocab": 4096, "sequence": 2048}
 KINDS = {"kinds": {"few": {}, "plain": {"quantised": False}}, "pattern": "few*3 plain"}

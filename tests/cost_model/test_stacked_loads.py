@@ -7,8 +7,8 @@ import pytest
 
 from hybrid_des.cost_model import elementwise
 from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.costing import Costing
 from hybrid_des.cost_model.documents import Load
-from hybrid_des.cost_model.modelled import Costing
 from hybrid_des.cost_model.pipeline_ranks import costs_per_rank
 from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.scenario.loading import scenario_from

@@ -6,7 +6,7 @@ from support.tables import from_table
 from hybrid_des import load
 from hybrid_des.cluster import gpus
 from hybrid_des.cost_model.basis import CostBasis
-from hybrid_des.cost_model.modelled import layer_parts
+from hybrid_des.cost_model.costing import layer_parts
 from hybrid_des.errors import ScenarioError
 from hybrid_des.planning.planner import parts_of
 

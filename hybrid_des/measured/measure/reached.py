@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from hybrid_des.cluster.gpus import part
 from hybrid_des.cluster.operator_table import ATTENTION, GEMM, OPTIMIZER, RESIDUAL
-from hybrid_des.cost_model.modelled import OVERHEAD_OF_MEMBERS
+from hybrid_des.cost_model.costing import OVERHEAD_OF_MEMBERS
 from hybrid_des.cost_model.operation_times import shape
 from hybrid_des.measured.calibration.fit import line_through
 from hybrid_des.measured.measure.collectives import PER_SECOND

@@ -9,8 +9,8 @@ from typing import Any
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.costing import layer_parts
 from hybrid_des.cost_model.expert_loads import expert_layers
-from hybrid_des.cost_model.modelled import layer_parts
 from hybrid_des.errors import Refusal
 from hybrid_des.measured.measure import operators, overlap, training_step
 from hybrid_des.measured.measure.chosen import Options

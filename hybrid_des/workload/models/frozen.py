@@ -82,10 +82,10 @@ def fine_tuned(model: Model, frozen: str | int | None, adapters: Adapters | None
             layer = _without_gradients(layer, adapters)
         layers.append(layer)
     names = {one.name for layer in layers for one in layer.operations if isinstance(one, Gemm) and not one.trained}
-    for place in adapters.on if adapters else ():
-        if names.isdisjoint(PRODUCTS[place]):
+    for product in adapters.on if adapters else ():
+        if names.isdisjoint(PRODUCTS[product]):
             raise ModelRefusal(
-                "adapters.on", f"{place}: no frozen layer of this model has it; LoRA of experts is not modelled"
+                "adapters.on", f"{product}: no frozen layer of this model has it; LoRA of experts is not modelled"
             )
     trains = [layer.parameters != Parameters(tied=layer.parameters.tied) for layer in layers]
     first = trains.index(True) if any(trains) else len(layers)

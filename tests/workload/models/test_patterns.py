@@ -13,7 +13,7 @@ from support.tables import from_table
 from hybrid_des import costs, load, simulate
 from hybrid_des.analysis.experience_table import Likeness
 from hybrid_des.cost_model.basis import CostBasis
-from hybrid_des.cost_model.modelled import layer_parts
+from hybrid_des.cost_model.costing import layer_parts
 from hybrid_des.errors import Refusal, ScenarioError
 from hybrid_des.options import Section
 from hybrid_des.scenario.export import to_mapping

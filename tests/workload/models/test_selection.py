@@ -12,7 +12,7 @@ from support.tables import from_table
 
 from hybrid_des import costs, load
 from hybrid_des.cost_model.basis import CostBasis
-from hybrid_des.cost_model.modelled import layer_parts
+from hybrid_des.cost_model.costing import layer_parts
 from hybrid_des.cost_model.update import matrices_of
 from hybrid_des.errors import ScenarioError
 from hybrid_des.scenario.sections.optimizer import Muon
