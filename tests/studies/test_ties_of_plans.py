@@ -37,6 +37,14 @@ def test_cases_of_a_sweep_within_two_percent_are_ties(off_by, share, tied):
     assert render(rows, cases).count("not certain that it is faster than 1 other case: up to ") == tied
 
 
+def test_ties_are_found_where_rows_leave_keys_out(off_by, tmp_path):
+    off_by(0.03)
+    (tmp_path / "cases.csv").write_text("model.layers,gradients.bucket\n12,64 MB\n,48 MB\n")
+    sizes = {"layers": 12, "hidden": 768, "ffn": 3072, "heads": 12, "sequence": 1024, "vocab": 50257}
+    cases = load_sweep({**ONE, "model": sizes, "sweep": {"file": str(tmp_path / "cases.csv")}})
+    assert "1 other case" in render(sweep_rows(cases, jobs=1), cases)
+
+
 @SHARES
 def test_plans_of_a_search_within_two_percent_are_ties(off_by, share, tied):
     off_by(share)

@@ -444,7 +444,7 @@ def test_an_idle_page_says_why_and_what_is_possible(tab):
         "Main loss",
         "Change",
     ]
-    assert tab.run("$('why').innerText").count("pipeline bubble: 27 % of the step") == 1
+    assert tab.run("$('why').innerText").count("27 % of the step goes to the pipeline bubble") == 1
     assert tab.run("$('range-parallel.pipeline').textContent") == "possible: 1–4"
     tab.run("change('schedule.microbatches', '9')")
     drawn(tab)

@@ -124,7 +124,7 @@ def ties_text(ranked: Sequence[Row], ranking: Ranking, sweep: Sweep) -> str:
     close = [row for row in fitting[1:] if ranking.share(row, STEP) < step * (1 + LEAST)]
     if not close or not step:
         return ""
-    cases = [{path: row.get(path) for path in sweep.paths} for row in (ranked[0], *close)]
+    cases = [{path: row[path] for path in sweep.paths if path in row} for row in (ranked[0], *close)]
     best, *others = [scenario_of(with_case(sweep.document, case)) for case in cases]
     changes = [ranking.share(row, STEP) / step - 1 for row in close]
     known = [(change, difference(best, other)) for change, other in zip(changes, others, strict=True)]
