@@ -180,6 +180,17 @@ class LoopFigures:
         """Seconds per cycle in which the trainer waits for samples."""
         return self.per_cycle(sum(self.trainer[state] for state in WAITING))
 
+    @property
+    def generation(self) -> float:
+        """Of colocated engines, seconds per cycle of their turn, in which the trainer lends its GPUs; else 0."""
+        return self.per_cycle(self.trainer["lent"]) if self.rl.colocated else 0.0
+
+    @property
+    def tail(self) -> int:
+        """Of colocated engines, GPU-picoseconds in which one is idle in their turn, since others still generate."""
+        busy = sum(time for state, time in self.engines.items() if state not in ("drained", "sync", "switching"))
+        return self.trainer["lent"] * self.rollout_gpus - busy if self.rl.colocated else 0
+
     @cached_property
     def sequences(self) -> float:
         """Mean number of sequences of a replica while it decodes."""

@@ -28,7 +28,7 @@ from hybrid_des.report.page.study_page import (
 from hybrid_des.report.plots.style import LINES
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.studies.rl.figures import LoopFigures, Spread
-from hybrid_des.studies.rl.report import ENGINE_WORDS, LEAST, TRAINER_WORDS, verdict_of
+from hybrid_des.studies.rl.report import ENGINE_WORDS, LEAST, engine_parts, trainer_parts, verdict_of
 from hybrid_des.studies.rl.timeline import (
     COLOURS,
     QUEUED,
@@ -83,23 +83,24 @@ def _card(figures: LoopFigures, what_if: WhatIf) -> Card:
 def _sides(figures: LoopFigures) -> Iterator[str]:
     """A bar for each side, whose parts sum to its time."""
     yield f"<h2>What the trainer does, of a cycle of {format_seconds(figures.cycle)}</h2>"
-    yield shares_bar([*_parts(figures, figures.trainer, 1, TRAINER_WORDS, COLOURS)])
+    yield shares_bar([*_parts(figures, trainer_parts(figures), 1, COLOURS)])
     yield "<h2>What the mean GPU of the engines does</h2>"
-    yield shares_bar([*_parts(figures, figures.engines, figures.rollout_gpus, ENGINE_WORDS, ENGINE_COLOURS)])
+    yield shares_bar([*_parts(figures, engine_parts(figures), figures.rollout_gpus, ENGINE_COLOURS)])
     lent = sum(figures.record.gpus_of_replicas[figures.own_replicas.stop :])
     if lent:
         yield "<h2>What lent GPUs do</h2>"
-        yield shares_bar([*_parts(figures, figures.lent, lent, ENGINE_WORDS, ENGINE_COLOURS)])
+        parts = {state: (ENGINE_WORDS[state], time) for state, time in figures.lent.items()}
+        yield shares_bar([*_parts(figures, parts, lent, ENGINE_COLOURS)])
 
 
 def _parts(
-    figures: LoopFigures, times: Mapping[str, int], gpus: int, words: Mapping[str, str], colours: Mapping[str, str]
+    figures: LoopFigures, parts: Mapping[str, tuple[str, int]], gpus: int, colours: Mapping[str, str]
 ) -> Iterator[Part]:
     whole = figures.time * gpus
-    for state, time in times.items():
+    for state, (words, time) in parts.items():
         if time:
             seconds = format_seconds(figures.per_cycle(time, gpus))
-            yield Part(words[state], time / whole, colours[state], f"{format_share(time / whole)}, {seconds}")
+            yield Part(words, time / whole, colours[state], f"{format_share(time / whole)}, {seconds}")
 
 
 def _timeline(figures: LoopFigures) -> str:

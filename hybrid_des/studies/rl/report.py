@@ -41,6 +41,24 @@ TRAINER_WORDS = {
 }
 
 
+def trainer_parts(figures: LoopFigures) -> dict[str, tuple[str, int]]:
+    """What the trainer does: words and picoseconds by state, which sum to the time."""
+    own = {"lent": "generation"} if figures.rl.colocated else {}
+    return {state: (own.get(state, TRAINER_WORDS[state]), time) for state, time in figures.trainer.items()}
+
+
+def engine_parts(figures: LoopFigures) -> dict[str, tuple[str, int]]:
+    """What engines do: words and GPU-picoseconds by state, which sum to GPUs × time.
+
+    Colocated engines are idle while others still generate, and while the trainer has the GPUs, which is no loss.
+    """
+    parts = {state: (ENGINE_WORDS[state], time) for state, time in figures.engines.items()}
+    if figures.rl.colocated:
+        parts["away"] = ("the trainer's turn", figures.engines["drained"] - figures.tail)
+        parts["drained"] = ("idle: others still generate", figures.tail)
+    return parts
+
+
 def render(
     scenario: Scenario, figures: LoopFigures, tried: Sequence[WhatIf], width: int = WIDTH, wall_s: float = 0.0
 ) -> str:
@@ -51,8 +69,8 @@ def render(
         ("Verdict", [verdict_of(figures, tried)]),
         ("Setup", [_setup(figures)]),
         ("Cycle", [_cycle(figures)]),
-        ("Trainer", [_trainer(figures)]),
-        ("Engines", [*_engines(figures)]),
+        ("Trainer", [trainer_said(figures)]),
+        ("Engines", [*engines_said(figures)]),
         ("Queue", [_queue(figures)]),
         ("Ages", [_ages(figures)]),
         ("Lengths", [f"drawn: {_lengths(figures.drawn)}", f"trained: {_lengths(figures.trained_lengths)}"]),
@@ -78,9 +96,9 @@ def _lost_time(figures: LoopFigures) -> str:
     """What the sides lose of a cycle."""
     cycle = format_seconds(figures.cycle)
     if figures.rl.colocated:
-        tail = format_seconds(figures.per_cycle(figures.trainer["long tail"]))
-        of_cycle = f"{format_seconds(figures.wait)} of {cycle}"
-        return f"Generation takes {of_cycle}, {tail} of it for the slower half of the samples"
+        tail = format_seconds(figures.per_cycle(figures.tail, figures.rollout_gpus))
+        turn = format_seconds(figures.generation)
+        return f"Generation takes {turn} of {cycle}, in which a GPU idles {tail} while others still generate"
     idle = figures.per_cycle(sum(figures.engines[state] for state in PAUSED), figures.rollout_gpus)
     if not figures.wait:
         return f"The trainer never waits, an engine idles {format_seconds(idle)} of {cycle}"
@@ -120,13 +138,14 @@ def _cycle(figures: LoopFigures) -> str:
     return f"{format_seconds(figures.cycle)} from sync to sync ({mean}): {rate}, {per_gpu} per GPU"
 
 
-def _trainer(figures: LoopFigures) -> str:
-    times = {TRAINER_WORDS[state]: time for state, time in figures.trainer.items()}
-    return f"busy {format_share(figures.trainer_busy)}; {_parts(figures, times, 1)}"
+def trainer_said(figures: LoopFigures) -> str:
+    """What the trainer does with a cycle."""
+    return f"busy {format_share(figures.trainer_busy)}; {_parts(figures, dict(trainer_parts(figures).values()), 1)}"
 
 
-def _engines(figures: LoopFigures) -> Iterator[str]:
-    times = {ENGINE_WORDS[state]: time for state, time in figures.engines.items()}
+def engines_said(figures: LoopFigures) -> Iterator[str]:
+    """What the mean GPU of the engines does with a cycle; lent ones; what verl would show."""
+    times = dict(engine_parts(figures).values())
     most = sorted({rollout.concurrency for rollout in figures.rl.rollout})
     full = f"{format_number(figures.sequences)} of {' or '.join(map(str, most))} sequences while decoding"
     yield f"busy {format_share(figures.rollout_busy)}; {_parts(figures, times, figures.rollout_gpus)}; {full}"

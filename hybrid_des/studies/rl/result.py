@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.tasks import AtOnce, in_turn
 from hybrid_des.cost_model.model_version import MODEL_VERSION
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import SimulationError, UsageError
 from hybrid_des.report.files.staging import Written, write_files
 from hybrid_des.report.terminal import as_html
 from hybrid_des.scenario.definition import Scenario
@@ -97,6 +98,7 @@ class RlResult:
         loop: simulates them.
         at_once: runs them.
         wall_s: real seconds of the simulation.
+        unfinished: whether there was no time for what-ifs, of which there are none then.
     """
 
     scenario: Scenario
@@ -105,6 +107,7 @@ class RlResult:
     loop: Loop = run_loop
     at_once: AtOnce = in_turn
     wall_s: float = 0.0
+    unfinished: bool = False
 
     @property
     def rl(self) -> Rl:
@@ -126,11 +129,25 @@ class RlResult:
     @cached_property
     def what_ifs(self) -> Sequence[WhatIf]:
         """The changes that the verdict speaks of, simulated with the same draws, the shortest cycle first."""
+        if self.unfinished:
+            return ()
         return self.simulated([change for change in self.changes if change.kind in SHORT[self.rl.colocated]])
+
+    def with_what_ifs(self, limit: AbstractContextManager[None], *, every: bool = False) -> RlResult:
+        """The same with what-ifs that are simulated now, or with none if the limit ends that; `every`: all of them."""
+        try:
+            with limit:
+                simulated = self.all_what_ifs if every else self.what_ifs
+        except SimulationError:
+            return replace(self, unfinished=True)
+        assert simulated is not None
+        return self
 
     @cached_property
     def all_what_ifs(self) -> Sequence[WhatIf]:
         """All changes, simulated with the same draws, the shortest cycle first."""
+        if self.unfinished:
+            return ()
         known = {what_if.change.words: what_if for what_if in self.what_ifs}
         others = self.simulated([change for change in self.changes if change.words not in known])
         return sorted([*known.values(), *others], key=_cycle)

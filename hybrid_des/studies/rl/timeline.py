@@ -9,7 +9,7 @@ import numpy as np
 
 from hybrid_des.report.plots.style import LINES
 from hybrid_des.studies.rl.figures import LoopFigures
-from hybrid_des.studies.rl.report import TRAINER_WORDS
+from hybrid_des.studies.rl.report import trainer_parts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,7 +90,8 @@ def trainer_spans(figures: LoopFigures) -> list[tuple[float, float, str]]:
 def shown_states(figures: LoopFigures) -> dict[str, str]:
     """Names of what the trainer does at all, each with its colour."""
     states = {state for *_, state in trainer_spans(figures)}
-    return {TRAINER_WORDS[state]: colour for state, colour in COLOURS.items() if state in states}
+    words = {state: words for state, (words, _) in trainer_parts(figures).items()}
+    return {words[state]: colour for state, colour in COLOURS.items() if state in states}
 
 
 def length_histograms(figures: LoopFigures) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:

@@ -35,6 +35,7 @@ SHORT = {
     False: ("split", "ahead", "barrier"),
     True: ("cap", "engine", "tail"),
 }  # kinds of the verdict; colocated or not
+OUT_OF_TIME = 3  # exit code
 BARE = "rl.rollout"
 
 
@@ -124,7 +125,9 @@ def _simulated(change: Change, cycle: float, build: Build, loop: Loop) -> WhatIf
     """The same; None of a change that is not possible."""
     try:
         return simulated(change, cycle, build, loop)
-    except HybridDesError:
+    except HybridDesError as error:
+        if error.exit_code == OUT_OF_TIME:
+            raise
         return None
 
 
