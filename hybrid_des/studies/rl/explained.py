@@ -58,8 +58,9 @@ class ExplainedLoop:
     def _lines(self, changes: Sequence[WhatIf]) -> Iterator[str]:
         for what_if in changes:
             told = told_what_if(self.result.figures, what_if)
-            flags = "".join(f" --set {flag}" for flag in what_if.change.flags)
-            yield f"{format_change(-what_if.gain):>8}  {told}{f';{flags}' if flags else ''}"
+            flags = " ".join(f"--set {flag}" for flag in what_if.change.flags) or what_if.change.remark
+            shown = f"; {flags}" if flags and what_if.change.kind not in BOUNDS else ""
+            yield f"{format_change(-what_if.gain):>8}  {told}{shown}"
 
 
 def explain_loop(result: RlResult, asked: Sequence[str] = ()) -> ExplainedLoop:

@@ -71,10 +71,11 @@ def _may_be_set(what_if: WhatIf) -> bool:
 
 
 def _card(figures: LoopFigures, what_if: WhatIf) -> Card:
+    remark = [] if what_if.change.flags else [what_if.change.remark]
     facts = [
         f"{format_seconds(what_if.cycle)} per cycle", f"the trainer waits {format_seconds(what_if.wait)} of it",
         f"engines idle {format_share(what_if.idle)} of the time",
-        f"mean age {what_if.age:.2f} instead of {figures.ages.mean:.2f}",
+        f"mean age {what_if.age:.2f} instead of {figures.ages.mean:.2f}", *remark,
     ]  # fmt: skip
     copied = " ".join(f"--set '{flag}'" for flag in what_if.change.flags)
     return Card(what_if.change.words, signed(-what_if.gain), "simulated with the same draws", facts, copied)
@@ -171,5 +172,5 @@ def _row(tried: WhatIf) -> list[Cell | str]:
         Cell(format_seconds(tried.wait), tried.wait),
         Cell(format_share(tried.idle), tried.idle),
         Cell(f"{tried.age:.2f}", tried.age),
-        " ".join(tried.change.flags) or "a bound, no setting",
+        " ".join(tried.change.flags) or tried.change.remark,
     ]

@@ -150,16 +150,16 @@ class RlResult:
             return ()
         known = {what_if.change.words: what_if for what_if in self.what_ifs}
         others = self.simulated([change for change in self.changes if change.words not in known])
-        return sorted([*known.values(), *others], key=_cycle)
+        return sorted([*known.values(), *others], key=_order)
 
     @property
     def changes(self) -> Sequence[Change]:
         """The changes that are worth a simulation."""
-        return changes_of(self.scenario, self.rl, self.figures)
+        return changes_of(self.scenario, self.rl, self.figures, self.build)
 
     def simulated(self, changes: Sequence[Change]) -> Sequence[WhatIf]:
         """Simulate changes; those that are not possible are left out."""
-        return sorted(simulate_changes(changes, self.figures, self.build, self.loop, self.at_once), key=_cycle)
+        return sorted(simulate_changes(changes, self.figures, self.build, self.loop, self.at_once), key=_order)
 
     def build(self, settings: Mapping[str, object]) -> Scenario:
         """The scenario with other values.
@@ -240,8 +240,9 @@ class RlResult:
         return as_html(self.report())
 
 
-def _cycle(what_if: WhatIf) -> float:
-    return what_if.cycle
+def _order(what_if: WhatIf) -> tuple[float, float]:
+    """The shortest cycle first; of those that are as short in what is shown of them, that with the youngest samples."""
+    return float(f"{what_if.cycle:.4g}"), what_if.age
 
 
 def _seconds(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pd.DataFrame:
