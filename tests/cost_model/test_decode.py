@@ -203,7 +203,7 @@ def test_a_sequence_that_does_not_fit_is_refused():
 @pytest.mark.skipif(not SERVING.exists(), reason="the rows are not part of the project")
 def test_published_token_times_are_met_within_thirteen_percent():
     """A row's time per token is that of its steps, and of the prompts that join meanwhile: as many as end."""
-    names = {"MiniMaxAI/MiniMax-M2.5": "minimax-m2", "meta-llama/Llama-3.1-70B": "llama3.1-70b"}
+    names = {"MiniMaxAI/MiniMax-M2.5": "minimax-m2.5", "meta-llama/Llama-3.1-70B": "llama3.1-70b"}
     errors = []
     with SERVING.open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
