@@ -10,7 +10,7 @@ Weights travel in 16 bits. The ranks that hold a copy are those of one replica; 
 collective takes the time of its messages alone on the links, as in `layer_collectives: replay`. The broadcast is a
 chain over the engine GPUs in order, in pieces (NCCL's ring, NVIDIA/nccl, src/device/broadcast.h); each GPU gets all
 weights, as engines of vLLM and SGLang do, whose workers cut out their slices. In `shards`, the messages of all ranks
-are on the links at the same time; copies of the trainer serve the engines' GPUs in turn, unless these are the trainer's own.
+are on the links at the same time; copies of the trainer serve the engines' GPUs in turn, and its own GPUs themselves.
 
 A tensor is divided by rows: of n ranks, the i-th has the i-th of n equal parts, on both sides. Pipeline ranks hold
 equal parts of the parameters outside of experts, and equal numbers of experts. `load` is the time that an engine takes
