@@ -178,7 +178,7 @@ def test_windows_keep_a_bounded_number_of_keys():
     assert engine.state == 128
 
 
-def test_nodes_of_a_scenario_are_as_their_gpu_of_the_catalogue():
+def test_nodes_of_a_scenario_are_as_their_catalogued_gpu():
     cluster = load({"cluster": {"gpu": "h20", "nodes": 2}, "model": {"base": "qwen2.5-7b"}, "batch": 16,
                     "parallel": {"data": 16}}).cluster  # fmt: skip
     network = model("qwen2.5-7b")
