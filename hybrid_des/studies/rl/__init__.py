@@ -3,6 +3,7 @@
 | module | |
 |---|---|
 | `record` | what happened: samples, spans of engines and of the trainer, takes, syncs |
+| `weight_sync` | how long new weights take to the engines, as messages |
 
 All times are whole picoseconds, so that busy and idle times sum to the simulated time exactly.
 """
