@@ -144,6 +144,13 @@ class CostBasis(NamedTuple):
         return self.model.network.tokens * self.microbatch_size // self.parallel.context
 
     @property
+    def routed(self) -> int | Fraction:
+        """The same, on the mean of the ranks that share its experts: each computes as many, whoever sent them."""
+        if self.load is None or not self.load.routed:
+            return self.tokens
+        return Fraction(sum(self.load.routed), len(self.load.routed))
+
+    @property
     def context(self) -> int:
         """The number of ranks that share each document."""
         return self.parallel.context if self.load is None else self.load.ranks

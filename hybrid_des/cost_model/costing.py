@@ -201,7 +201,8 @@ class Costing:
 
     def _of(self, layer: Layer, received: int, later: int, like: StageCosts | None = None) -> StageCosts:
         if like is not None and not is_array(self.basis.tokens) and not self.basis.tokens:
-            return without_work(like)
+            if not (self.basis.routed and layer.dispatched):
+                return without_work(like)
         costs = self.parts(layer, received)
         moved = costs.offloaded
         forward, backward = self._passes(layer, costs, moved)
@@ -393,11 +394,15 @@ class Costing:
 
     def _measured(self, exchange: Exchange, moving: Fraction, lanes: tuple[int, int] | None) -> LayerCollective:
         """A collective in the slowest of the groups along its axis, or in some lanes, with the time to start it."""
-        axis, does, size, repeats, behind, steps, how, weights, _ = exchange
+        axis, does, size, repeats, behind, steps, how, weights, _, held, back = exchange
         groups, name = self._groups(axis, lanes), ALGORITHMS[self.basis.layer_collectives][does]
         launch, outcome = 0, NOTHING
         if self._times is not None:
-            outcome = max((self._times(name, size, group, how) for group in groups), key=lambda each: each.duration)
+            each = (
+                self._times.of_unequal(name, held, group, how, back=back) if held else self._times(name, size, group, how)
+                for group in groups
+            )
+            outcome = max(each, key=lambda of_group: of_group.duration)
             launch = max(1, steps) * self._starting(1 if steps else len(groups[0]) - 1)
             if how is not None:
                 waits = {"none": True, "layers": exchange.counts, "full": False}[self.basis.cuda_graphs]
@@ -409,7 +414,8 @@ class Costing:
         sent = outcome.messages, outcome.bytes, outcome.even, how
         lost = self._lost(axis, groups, Fraction(0) if weights else moving, engines=axis == "tensor" and not weights)
         beside = round(weights * PICOSECONDS_PER_SECOND)
-        return LayerCollective(axis, name, size, repeats, launch, outcome.duration, overlapped, *sent, lost, beside)
+        amounts = size, repeats, launch, outcome.duration, overlapped
+        return LayerCollective(axis, name, *amounts, *sent, lost, beside, held, back)
 
     def _in_table(self, does: str, groups: Groups, size: int) -> int | None:
         """Picoseconds that were measured of such a collective in the slowest of some groups; None if none was."""
