@@ -182,7 +182,9 @@ class _Exchange:
 
 
 @lru_cache(maxsize=4096)
-def _exchange(nodes: tuple[int, ...], me: int, options: TokenExchange, held: tuple[int, ...], codec: Codec) -> _Exchange:
+def _exchange(
+    nodes: tuple[int, ...], me: int, options: TokenExchange, held: tuple[int, ...], codec: Codec
+) -> _Exchange:
     return _Exchange(_sites(nodes, options.routing, options.channels), me, held, codec)
 
 

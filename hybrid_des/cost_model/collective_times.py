@@ -140,13 +140,13 @@ class CollectiveTimes:
         return self._around[key]
 
     def of_unequal(
-        self, name: str, held: Sequence[int], ranks: Sequence[int], options: Options | None = None, *, back: bool
+        self, held: Sequence[int], name: str, size: int, ranks: Sequence[int], how: Options | None, *, back: bool
     ) -> Outcome:
-        """A collective over these ranks, whose buffers have different numbers of bytes (`UnequalBuffer`)."""
-        key = name, held, back, options, self._form((tuple(ranks),))
+        """A collective over these ranks, whose buffers have these bytes, whatever a member's own (`UnequalBuffer`)."""
+        key = name, held, back, how, self._form((tuple(ranks),))
         if key not in self._around:
             buffers = [buffer_of(size, held, back=back) for size in held]
-            self._around[key] = self._alone(tuple(ranks)).of_members(name, buffers, options or Channels())
+            self._around[key] = self._alone(tuple(ranks)).of_members(name, buffers, how or Channels())
         return self._around[key]
 
     def _times_alone(self, ranks: tuple[int, ...]) -> TimesAlone:

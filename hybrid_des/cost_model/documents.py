@@ -148,7 +148,7 @@ class PackedSteps:
     def _with_routed(self, lanes: Sequence[Load]) -> Iterator[Load]:
         """The loads of lanes, with the tokens of those that share experts, where these differ."""
         tokens = [load.tokens // load.ranks for load in lanes]
-        for load, members in zip(lanes, self.sharing or repeat(())):
+        for load, members in zip(lanes, self.sharing or repeat(()), strict=False):
             routed = tuple([tokens[lane] for lane in members])
             yield load._replace(routed=routed) if len(set(routed)) > 1 else load
 

@@ -122,7 +122,7 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     """The costs of a layer on each of the ranks that share it; `received` are bytes per token of the layer before."""
     if (factor := basis.element // ELEMENT) > 1:
         layer, received = wider(layer, factor), factor * received
-    if not is_array(basis.tokens) and not basis.tokens:
+    if basis.empty:
         layer = _only_of_others(layer)
     parts = tuple((operation, _times(operation, layer, basis, device)) for operation in layer.operations)
     forward, backward = (tuple(_traffic(layer, basis, parts, received, which)) for which in (0, 1))
@@ -217,15 +217,15 @@ def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device)
     if isinstance(operation, Elementwise):
         if operation.of_each and basis.experts.kernel == "fused":
             return Times()
-        m = basis.routed if operation.expert else m
         over = {"none": 1, "sequence": basis.regular, "tensor": t}[operation.split]
         if layer.place == "last" and operation.split == "tensor" and gathers_logits(basis):
             over = 1  # every rank computes the loss over the whole vocabulary
         busiest = float(layer.balance) if operation.expert else 1.0
-        if (known := device.passed(operation.name, operation.forward * m / over * busiest)) is not None:
+        tokens = basis.routed if operation.expert else m
+        if (known := device.passed(operation.name, operation.forward * tokens / over * busiest)) is not None:
             return known
         how = basis.operators.loss if layer.place == "last" else basis.operators.blocks
-        forward, backward = (size * m / over * busiest for size in operation.moved(how))
+        forward, backward = (size * tokens / over * busiest for size in operation.moved(how))
         return device.moving(forward, backward, operation.rate)
     took = larger(float(operation.flop) * m / device.flops16, operation.bytes * m / device.memory)
     return Times(took, took, took if operation.weights else 0.0)
@@ -301,8 +301,8 @@ def _traffic(layer: Layer, basis: CostBasis, parts: Parts, received: int, backwa
     if basis.alone:
         return
     own = layer.held
-    tokens = is_array(basis.tokens) or basis.tokens
-    if tokens and basis.parallel.tensor > 1 and own.tensor + own.tied + (own.expert if basis.parallel.of_expert > 1 else 0):
+    divided = own.tensor + own.tied + (own.expert if basis.parallel.of_expert > 1 else 0)
+    if basis.parallel.tensor > 1 and divided and not basis.empty:
         beside = _weight_products(parts) if backward and basis.overlap.weight_gradients else []
         yield from _tensor_traffic(layer, basis, received, backward, beside)
     attention = [one for one in layer.operations if isinstance(one, Attention)]
@@ -383,8 +383,9 @@ def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Ex
             experts=routing.count, active=routing.active, groups=routing.groups, top_groups=routing.top_groups,
             loads=routing.loads, placed=routing.placed, capacity=routing.capacity, channels=basis.experts.channels,
         )  # fmt: skip
-        yield _exchange(basis, "dispatch", each * there)._replace(how=how, counts=not backward)  # which a backward knows
-        yield _exchange(basis, "combine", each)._replace(how=how)
+        first, second = _exchange(basis, "dispatch", each * there), _exchange(basis, "combine", each)
+        yield first._replace(how=how, counts=not backward)  # which a backward knows
+        yield second._replace(how=how)
         return
     each = layer.dispatched * layer.balance / basis.regular
     first, second = _exchange(basis, "all-to-all", each * there), _exchange(basis, "all-to-all", each)

@@ -196,7 +196,7 @@ class Communicators:
     def _met(self, wanted: Collection[int]) -> Made:
         """The collectives inside ops along axes whose members meet, once per stage."""
         layout, traffic = self._parts.times.layout, self._parts.traffic
-        for axis, ranks in ((axis, ranks) for axis in traffic.met for ranks in traffic.replayed[axis]):
+        for axis, ranks in ((each, ranks) for each in traffic.met for ranks in traffic.replayed[each]):
             members = [rank for rank in ranks if rank in wanted]
             for stage in self._parts.programs.chunks(layout.coordinate(ranks[0], "pipeline")):
                 meeting = self.transport.meeting(ReplayedGroup, len(members), ranks)

@@ -122,8 +122,8 @@ def misfits_of_data(data: Data | None, parallel: Parallel, schedule: Schedule, *
     request = data.request(network, parallel, schedule, given=batch is not None)
     yield from _misfits_of_lengths(data, request, network)
     if data.lengths.drawn and parallel.layout.crosses_lanes:
-        message = "tensor ranks with the same documents are in groups with others; expected fixed lengths, or groups of "
-        yield misfit(f"{message}whole tensor groups", "parallel.expert", "data.lengths.kind")
+        message = "tensor ranks that hold the same documents share experts with different ranks; expected fixed lengths"
+        yield misfit(message, "parallel.expert", "data.lengths.kind", "parallel.expert_tensor")
     if data.lengths.drawn and every > 1:
         yield misfit("is not supported with `every` above 1; expected fixed", "data.lengths.kind", "gradients.every")
     if data.packer.facts["lanes"]:
