@@ -106,7 +106,7 @@ def trainer_step(scenario: Scenario, lengths: Sequence[int]) -> int:
     Example:
         >>> from hybrid_des import load
         >>> from hybrid_des.studies.rl.trainer import trainer_step
-        >>> scenario = load("scenarios/documents.yaml")
+        >>> scenario = load("scenarios/llama3.1-8b_8.yaml", ["data={lengths: {kind: fixed}, packing: balanced}"])
         >>> trainer_step(scenario, [800] * 64) < trainer_step(scenario, [1600] * 64)
         True
     """
@@ -155,7 +155,9 @@ def _passed(scenario: Scenario, parts: Parts, kind: type[_ForwardModel]) -> Scen
         update={
             "model": model,
             "parallel": scenario.parallel.model_copy(update={"stages": stages}),
-            "sharding": "zero-3" if scenario.sharding == "zero-3" else "none",  # others divide what a pass does not need
+            "sharding": "zero-3"
+            if scenario.sharding == "zero-3"
+            else "none",  # others divide what a pass does not need
             "recompute": "none",
             "recompute_layers": None,
             "on_oom": "warn",
@@ -258,8 +260,9 @@ class TrainerTimes:
         if not self.sampled:
             return ()
         of, error = self.simulated + self.sampled, self.error
-        about = "" if error is None or error == inf else f", of whose time that is {error:.1%} off on average"
-        return (f"{self.simulated} of {of} optimizer steps are simulated; the others take the time of the nearest{about}",)
+        about = "" if error is None or error == inf else f" ({100 * error:.1f} % off on average)"
+        others = f"others take the time of the nearest by tokens and squared lengths{about}"
+        return (f"{self.simulated} of {of} optimizer steps are simulated; {others}",)
 
     def _simulate(self, lengths: Sequence[int]) -> UpdateTime:
         """Simulate a step and its passes."""
