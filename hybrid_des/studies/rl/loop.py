@@ -235,11 +235,11 @@ def run_loop(
     """
     if scenario.rl is None or scenario.batch is None:
         raise UsageError(f"{scenario.name}: expected a section rl, such as that of scenarios/REFERENCE.md")
-    parts = parts_of(scenario, engines=engines, trainer=trainer, sync_ps=sync_ps)
+    parts = parts_of(scenario, engines=engines, trainer=trainer, sync=sync_ps)
     loop = Loop(scenario.rl, scenario.seed, scenario.batch // scenario.rl.samples, parts)
     with reduced_gc():
         loop.run(scenario.steps, None if budget_s == inf else _limit(scenario.name, budget_s))
-    return loop.record(scenario.parallel.ranks, (*NOTES, *parts.notes))
+    return loop.record(scenario.parallel.ranks, (*NOTES, *getattr(parts.trainer, "notes", ())))
 
 
 def _limit(name: str, budget_s: float) -> Callable[[], None]:

@@ -59,11 +59,9 @@ class LoopParts(NamedTuple):
         lent: engines on the trainer's GPUs while it waits; None without `rl.lend`.
         trainer: its times.
         sync_ps: picoseconds of a weight sync.
-        notes: what to say about them, a sentence each.
     """
 
     engines: tuple[EngineKind, ...]
     lent: EngineKind | None
     trainer: TrainerCosts
     sync_ps: int
-    notes: tuple[str, ...] = ()
