@@ -34,6 +34,7 @@ from hybrid_des.studies.rl.timeline import (
     QUEUED,
     RUNNING,
     SYNC,
+    WIDE,
     Lane,
     lanes_of,
     length_histograms,
@@ -152,7 +153,7 @@ def _lengths(edges: Any, shares: Mapping[str, Any]) -> dict[str, Any]:
         ]
         look = {"colour": LINES[number], "mark": number, "line": True, "size": 2.5}
         series.append({"name": name, **look, "points": points})
-    x = {"label": "tokens of a response", "kind": "number", "zero": True}
+    x = {"label": "tokens of a response", "kind": "number", "log": bool(edges[-1] > WIDE * edges[0])}
     return chart_of(x, {"label": "share of the responses", "kind": "share", "zero": True}, series)
 
 

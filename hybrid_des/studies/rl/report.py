@@ -84,12 +84,21 @@ def render(
 
 def verdict_of(figures: LoopFigures, tried: Sequence[WhatIf]) -> str:
     """What is lost, and what would help, in one sentence; every change was simulated with the same draws."""
-    helping = [what_if for what_if in tried if what_if.gain > LEAST][:MOST_SHOWN]
+    helping = [what_if for what_if in _without_equals(tried) if what_if.gain > LEAST][:MOST_SHOWN]
     told = [told_what_if(figures, what_if) for what_if in helping]
     if tried and not told:
         others = ", ".join(f"{one.change.words}: {format_seconds(one.cycle)}" for one in tried[:MOST_SHOWN])
         told = [f"none of the {len(tried)} changes tried shortens it ({others})"]
     return f"{'; '.join([_lost_time(figures), *told])}."
+
+
+def _without_equals(tried: Sequence[WhatIf]) -> list[WhatIf]:
+    """What-ifs without those of a kind that gain no more than the one before them of this kind, with older samples."""
+    kept: list[WhatIf] = []
+    for what_if in tried:
+        if not any(one.change.kind == what_if.change.kind and one.gain > what_if.gain - LEAST for one in kept):
+            kept.append(what_if)
+    return kept
 
 
 def _lost_time(figures: LoopFigures) -> str:
@@ -191,7 +200,7 @@ def _versions(spans: Spread) -> str:
 def _lengths(lengths: Lengths) -> str:
     high, cap = (
         f"95 % up to {lengths.p95:,.0f}",
-        f", {format_share(lengths.at_cap)} at the cap" if lengths.at_cap else "",
+        f", {format_share(lengths.at_cap)} at the cap" if lengths.at_cap > SHOWN else "",
     )
     return f"mean {lengths.mean:,.0f} tokens, median {lengths.median:,.0f}, {high}, longest {lengths.longest:,}{cap}"
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 BINS = 400  # of the time
 MOST_REPLICAS = 12  # that are drawn each
 MOST_LENGTHS = 40  # bins of a histogram of lengths
+WIDE = 20  # times the shortest response: a longest one beyond has a logarithmic axis
 COLOURS = {  # of what the trainer does
     "train": LINES[0], "passes": "#56B4E9", "first samples": "#E69F00", "long tail": "#D55E00", "rest": "#888888",
     "sync": "#CC79A7", "lent": "#009E73", "switching": "#F0E442",
@@ -99,7 +100,8 @@ def length_histograms(figures: LoopFigures) -> tuple[NDArray[Any], dict[str, NDA
     lengths = figures.columns["response"] if figures.columns else np.zeros(0)
     if not len(lengths):
         return np.array([0.0, 1.0]), {}
-    edges = np.linspace(0, max(int(lengths.max()), 1), MOST_LENGTHS + 1)
+    least, most = max(int(lengths.min()), 1), int(lengths.max()) + 1
+    edges = (np.geomspace if most > WIDE * least else np.linspace)(least, most, MOST_LENGTHS + 1)
     shares = {}
     for name, values in (("drawn", lengths), ("trained", lengths[figures.trained])):
         if len(values):
