@@ -84,7 +84,9 @@ def lengths(figures: LoopFigures, ax: Axes | None = None) -> Axes:
     if shares:
         ax.legend(frameon=False, fontsize=8)
     cap = figures.drawn.at_cap
-    return _shares(ax, f"lengths: mean {figures.drawn.mean:,.0f}{f', {format_share(cap)} at the cap' if cap > SHOWN else ''}")
+    return _shares(
+        ax, f"lengths: mean {figures.drawn.mean:,.0f}{f', {format_share(cap)} at the cap' if cap > SHOWN else ''}"
+    )
 
 
 def _shares(ax: Axes, title: str) -> Axes:

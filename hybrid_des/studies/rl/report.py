@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hybrid_des.report.text import folded, labelled
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.rl import MeasuredTrainer, Rl
-from hybrid_des.studies.rl.figures import PAUSED, Lengths, LoopFigures, Spread
+from hybrid_des.studies.rl.figures import PAUSED, LoopFigures, Spread
 from hybrid_des.studies.rl.whatifs import WhatIf
 from hybrid_des.units import format_number, format_seconds, format_share
 
@@ -16,8 +16,8 @@ MOST_SHOWN = 3  # what-ifs in a verdict
 LEAST = 0.005  # of the cycle: a smaller gain is none
 SHOWN = 0.0005  # of the time: a smaller part is not shown
 SO_FAR = (
-    "such runs so far: changes of a measured run within 7 %; from a recipe alone 2 to 40 %, mostly too fast. "
-    "What staleness does to learning is not predicted."
+    "such runs were predicted so far within 7 % as changes of a measured run, within 2 to 40 % from a recipe alone, "
+    "mostly too fast; what staleness does to learning is not predicted"
 )
 ENGINE_WORDS = {
     "decode": "decode",
@@ -73,9 +73,9 @@ def render(
         ("Engines", [*engines_said(figures)]),
         ("Queue", [_queue(figures)]),
         ("Ages", [_ages(figures)]),
-        ("Lengths", [f"drawn: {_lengths(figures.drawn)}", f"trained: {_lengths(figures.trained_lengths)}"]),
-        ("Lost", [_lost(figures)]),
-        ("Basis", [f"{_basis(rl)}; {SO_FAR}", *figures.record.notes]),
+        ("Lengths", [_lengths(figures)]),
+        ("Lost", [*_lost(figures)]),
+        ("Basis", ["; ".join([_basis(rl), SO_FAR, *figures.record.notes])]),
     ]
     ended = [f"real time {format_seconds(wall_s)} for {len(figures.record.samples):,} samples"] if wall_s else []
     lines = [*folded(title, width), *labelled(blocks, width, LABEL), *ended]
@@ -165,8 +165,7 @@ def engines_said(figures: LoopFigures) -> Iterator[str]:
     if not figures.rl.colocated:
         idle = sum(figures.engines[state] for state in PAUSED) / (figures.rollout_gpus * figures.time)
         shown = format_share(figures.idle_by_last_pause)
-        seen = "it sees the last pause of all engines at once"
-        yield f"verl's rollouter/idle_ratio would show {shown}, not {format_share(idle)}: {seen}"
+        yield f"verl's rollouter/idle_ratio would show {shown} of these {format_share(idle)} idle"
 
 
 def _parts(figures: LoopFigures, times: Mapping[str, int], gpus: int) -> str:
@@ -178,7 +177,7 @@ def _parts(figures: LoopFigures, times: Mapping[str, int], gpus: int) -> str:
 
 def _queue(figures: LoopFigures) -> str:
     groups, running = figures.queue
-    return f"{format_number(groups)} groups on average, {format_number(running)} samples running"
+    return f"{groups:,.4g} groups on average, {running:,.0f} samples running"
 
 
 def _ages(figures: LoopFigures) -> str:
@@ -197,21 +196,25 @@ def _versions(spans: Spread) -> str:
     return f"{spans.mean:.2f} versions per response, at most {spans.largest}"
 
 
-def _lengths(lengths: Lengths) -> str:
-    high, cap = (
-        f"95 % up to {lengths.p95:,.0f}",
-        f", {format_share(lengths.at_cap)} at the cap" if lengths.at_cap > SHOWN else "",
-    )
-    return f"mean {lengths.mean:,.0f} tokens, median {lengths.median:,.0f}, {high}, longest {lengths.longest:,}{cap}"
+def _lengths(figures: LoopFigures) -> str:
+    """Responses as drawn, and the mean of those that were trained."""
+    drawn, trained = figures.drawn, figures.trained_lengths
+    cut = f", {format_share(drawn.at_cap)} at the cap" if drawn.at_cap > SHOWN else ""
+    spread = f"median {drawn.median:,.0f}, 95 % up to {drawn.p95:,.0f}, longest {drawn.longest:,}{cut}"
+    return f"mean {drawn.mean:,.0f} tokens, {spread}; of trained ones mean {trained.mean:,.0f}"
 
 
-def _lost(figures: LoopFigures) -> str:
-    generated = figures.tokens("response") or 1
+def _lost(figures: LoopFigures) -> Iterator[str]:
+    """Tokens and samples that were in vain."""
     again, discarded = figures.tokens("recomputed"), figures.tokens("discarded")
-    dropped, filtered = figures.samples_with("dropped"), figures.samples_with("filtered")
-    share = f"{format_share(again / generated)} of those generated"
-    samples = f"samples: {dropped:,} too old, {filtered:,} with equal rewards"
-    return f"{again:,} tokens computed again ({share}), {discarded:,} discarded; {samples}"
+    share = format_share(again / (figures.tokens("response") or 1))
+    told = {
+        f"{again:,} tokens computed again ({share} of those generated)": again,
+        f"{discarded:,} tokens discarded": discarded,
+        f"{figures.samples_with('dropped'):,} samples too old": figures.samples_with("dropped"),
+        f"{figures.samples_with('filtered'):,} samples with equal rewards": figures.samples_with("filtered"),
+    }
+    yield ", ".join(text for text, amount in told.items() if amount) or "nothing"
 
 
 def _basis(rl: Rl) -> str:

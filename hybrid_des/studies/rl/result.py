@@ -25,14 +25,14 @@ from hybrid_des.scenario.loading import Source, document_of, given_values, load,
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.scenario.sections.rl import Rl
 from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.studies.rl.few_steps import Loop, Loops
 from hybrid_des.studies.rl.figures import LoopFigures
-from hybrid_des.studies.rl.loop import run_loop
 from hybrid_des.studies.rl.page import loop_page
 from hybrid_des.studies.rl.plot import picture
 from hybrid_des.studies.rl.record import LoopRecord
 from hybrid_des.studies.rl.report import WIDTH, render
 from hybrid_des.studies.rl.summary import summary
-from hybrid_des.studies.rl.whatifs import SHORT, Change, Loop, WhatIf, changes_of, figures_of, simulate_changes
+from hybrid_des.studies.rl.whatifs import SHORT, Change, WhatIf, changes_of, figures_of, simulate_changes
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -70,8 +70,13 @@ def document_for(source: Source, overrides: Overrides = ()) -> Document:
     return document_of(source, overrides)
 
 
-def result_of(document: Document, at_once: AtOnce = in_turn, loop: Loop = run_loop) -> RlResult:
+def result_of(document: Document, at_once: AtOnce = in_turn, loop: Loop | None = None) -> RlResult:
     """Simulate the loop of a document.
+
+    Args:
+        document: what is stated of its scenario.
+        at_once: runs what-ifs.
+        loop: simulates it, and what-ifs after it. Default: `Loops`.
 
     Raises:
         UsageError: the scenario has no `rl`.
@@ -83,8 +88,9 @@ def result_of(document: Document, at_once: AtOnce = in_turn, loop: Loop = run_lo
         raise UsageError(
             f"{document.source}: has no `rl`; expected engines, a queue and a weight sync beside the trainer"
         )
-    record = loop(scenario)
-    return RlResult(scenario, record, document, loop, at_once, time.perf_counter() - began)
+    simulate = loop or Loops()
+    record = simulate(scenario)
+    return RlResult(scenario, record, document, simulate, at_once, time.perf_counter() - began)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,7 +110,7 @@ class RlResult:
     scenario: Scenario
     record: LoopRecord
     document: Document
-    loop: Loop = run_loop
+    loop: Loop
     at_once: AtOnce = in_turn
     wall_s: float = 0.0
     unfinished: bool = False

@@ -23,12 +23,12 @@ from hybrid_des.errors import HybridDesError, ScenarioError
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import flow_text
 from hybrid_des.scenario.sections.rl import MeasuredTrainer, Rl
+from hybrid_des.studies.rl.few_steps import Loop
 from hybrid_des.studies.rl.figures import LoopFigures
 from hybrid_des.studies.rl.record import LoopRecord
 from hybrid_des.units import format_number
 
 Build = Callable[[Mapping[str, object]], Scenario]
-Loop = Callable[[Scenario], LoopRecord]
 EIGHTH = 8
 BOUNDS = ("engine", "sync", "tail")  # kinds of changes that nobody can just make
 SHORT = {
