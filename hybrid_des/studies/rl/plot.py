@@ -83,10 +83,9 @@ def lengths(figures: LoopFigures, ax: Axes | None = None) -> Axes:
     ax.set_xlim(edges[0], edges[-1])
     if shares:
         ax.legend(frameon=False, fontsize=8)
-    cap = figures.drawn.at_cap
-    return _shares(
-        ax, f"lengths: mean {figures.drawn.mean:,.0f}{f', {format_share(cap)} at the cap' if cap > SHOWN else ''}"
-    )
+    drawn = figures.drawn
+    cut = f", {format_share(drawn.at_cap)} at the cap" if drawn.at_cap > SHOWN else ""
+    return _shares(ax, f"lengths: mean {drawn.mean:,.0f}{cut}")
 
 
 def _shares(ax: Axes, title: str) -> Axes:

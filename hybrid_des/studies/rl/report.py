@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from hybrid_des.report.text import folded, labelled
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.rl import MeasuredTrainer, Rl
-from hybrid_des.studies.rl.figures import PAUSED, LoopFigures, Spread
+from hybrid_des.studies.rl.figures import BEFORE_SYNC, PAUSED, LoopFigures, Spread
+from hybrid_des.studies.rl.loop import NOTES
 from hybrid_des.studies.rl.whatifs import WhatIf
 from hybrid_des.units import format_number, format_seconds, format_share
 
@@ -36,6 +37,7 @@ TRAINER_WORDS = {
     "long tail": "waits for the long tail",
     "rest": "rest",
     "sync": "sync",
+    BEFORE_SYNC: "waits for running samples before it",
     "lent": "lent",
     "switching": "switching",
 }
@@ -54,13 +56,15 @@ def engine_parts(figures: LoopFigures) -> dict[str, tuple[str, int]]:
     """
     parts = {state: (ENGINE_WORDS[state], time) for state, time in figures.engines.items()}
     if figures.rl.colocated:
-        parts["away"] = ("the trainer's turn", figures.engines["drained"] - figures.tail)
+        idle = figures.engines["drained"] + figures.engines["allowance"]
+        parts["away"] = ("the trainer's turn", idle - figures.tail)
         parts["drained"] = ("idle: others still generate", figures.tail)
+        del parts["allowance"]
     return parts
 
 
 def render(
-    scenario: Scenario, figures: LoopFigures, tried: Sequence[WhatIf], width: int = WIDTH, wall_s: float = 0.0
+    scenario: Scenario, figures: LoopFigures, tried: Sequence[WhatIf], width: int = WIDTH, ended: str = ""
 ) -> str:
     """The report, as wide as given, without a newline at its end."""
     rl = figures.rl
@@ -75,11 +79,9 @@ def render(
         ("Ages", [_ages(figures)]),
         ("Lengths", [_lengths(figures)]),
         ("Lost", [*_lost(figures)]),
-        ("Basis", ["; ".join([_basis(rl), SO_FAR, *figures.record.notes])]),
+        ("Basis", ["; ".join([_basis(rl), SO_FAR, *(note for note in figures.record.notes if note not in NOTES)])]),
     ]
-    ended = [f"real time {format_seconds(wall_s)} for {len(figures.record.samples):,} samples"] if wall_s else []
-    lines = [*folded(title, width), *labelled(blocks, width, LABEL), *ended]
-    return "\n".join(lines)
+    return "\n".join([*folded(title, width), *labelled(blocks, width, LABEL), *([ended] if ended else [])])
 
 
 def verdict_of(figures: LoopFigures, tried: Sequence[WhatIf]) -> str:
@@ -89,6 +91,7 @@ def verdict_of(figures: LoopFigures, tried: Sequence[WhatIf]) -> str:
     if tried and not told:
         others = ", ".join(f"{one.change.words}: {format_seconds(one.cycle)}" for one in tried[:MOST_SHOWN])
         told = [f"none of the {len(tried)} changes tried shortens it ({others})"]
+    told += [told_what_if(figures, one) for one in tried if one.change.kind == "lend" and one not in helping]
     return f"{'; '.join([_lost_time(figures), *told])}."
 
 
@@ -109,8 +112,8 @@ def _lost_time(figures: LoopFigures) -> str:
         turn = format_seconds(figures.generation)
         return f"Generation takes {turn} of {cycle}, in which a GPU idles {tail} while others still generate"
     idle = figures.per_cycle(sum(figures.engines[state] for state in PAUSED), figures.rollout_gpus)
-    if not figures.wait:
-        return f"The trainer never waits, an engine idles {format_seconds(idle)} of {cycle}"
+    if figures.wait < SHOWN * figures.cycle:
+        return f"The trainer does not wait, an engine idles {format_seconds(idle)} of {cycle}"
     return f"The trainer waits {format_seconds(figures.wait)} of {cycle}, an engine idles {format_seconds(idle)}"
 
 
@@ -127,7 +130,8 @@ def _setup(figures: LoopFigures) -> str:
     rl, record = figures.rl, figures.record
     replicas = len(figures.own_replicas)
     sizes = sorted({*record.gpus_of_replicas[:replicas]})
-    of_gpus = f"{replicas:,} replica{'s' if replicas > 1 else ''} of {' and '.join(map(str, sizes))} GPUs"
+    gpus = "1 GPU" if sizes == [1] else f"{' and '.join(map(str, sizes))} GPUs"
+    of_gpus = f"{replicas:,} replica{'s' if replicas > 1 else ''} of {gpus}"
     sides = (
         f"{record.trainer_gpus:,} GPUs train and generate in turns, in {of_gpus}" if rl.colocated
         else f"{record.trainer_gpus:,} GPUs train, {figures.rollout_gpus:,} generate in {of_gpus}"
@@ -165,7 +169,7 @@ def engines_said(figures: LoopFigures) -> Iterator[str]:
     if not figures.rl.colocated:
         idle = sum(figures.engines[state] for state in PAUSED) / (figures.rollout_gpus * figures.time)
         shown = format_share(figures.idle_by_last_pause)
-        yield f"verl's rollouter/idle_ratio would show {shown} of these {format_share(idle)} idle"
+        yield f"idle {format_share(idle)} without syncs; verl's rollouter/idle_ratio would show {shown}"
 
 
 def _parts(figures: LoopFigures, times: Mapping[str, int], gpus: int) -> str:

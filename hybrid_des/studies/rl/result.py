@@ -33,7 +33,7 @@ from hybrid_des.studies.rl.record import LoopRecord
 from hybrid_des.studies.rl.report import WIDTH, render
 from hybrid_des.studies.rl.summary import summary
 from hybrid_des.studies.rl.whatifs import SHORT, Change, WhatIf, changes_of, figures_of, simulate_changes
-from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -213,7 +213,9 @@ class RlResult:
 
     def report(self, width: int = WIDTH) -> str:
         """The report of the command line as text."""
-        return render(self.scenario, self.figures, self.what_ifs, width, self.wall_s)
+        tried = "; the budget left no time for what-ifs" if self.unfinished else ""
+        ended = f"real time {format_seconds(self.wall_s)} for {len(self.record.samples):,} samples{tried}"
+        return render(self.scenario, self.figures, self.what_ifs, width, ended)
 
     def page(self) -> str:
         """The page, in one file of HTML."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hybrid_des.report.plots.style import LINES
-from hybrid_des.studies.rl.figures import LoopFigures
+from hybrid_des.studies.rl.figures import BEFORE_SYNC, LoopFigures
 from hybrid_des.studies.rl.report import trainer_parts
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ MOST_LENGTHS = 40  # bins of a histogram of lengths
 WIDE = 20  # times the shortest response: a longest one beyond has a logarithmic axis
 COLOURS = {  # of what the trainer does
     "train": LINES[0], "passes": "#56B4E9", "first samples": "#E69F00", "long tail": "#D55E00", "rest": "#888888",
-    "sync": "#CC79A7", "lent": "#009E73", "switching": "#F0E442",
+    "sync": "#CC79A7", BEFORE_SYNC: "#AA3377", "lent": "#009E73", "switching": "#F0E442",
 }  # fmt: skip
 RUNNING, QUEUED, SYNC = "#009E73", "#7A5195", "#CC79A7"
 

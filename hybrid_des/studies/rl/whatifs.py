@@ -32,7 +32,7 @@ Build = Callable[[Mapping[str, object]], Scenario]
 EIGHTH = 8
 BOUNDS = ("engine", "sync", "tail")  # kinds of changes that nobody can just make
 SHORT = {
-    False: ("split", "ahead", "barrier"),
+    False: ("split", "ahead", "barrier", "lend"),
     True: ("cap", "engine", "tail"),
 }  # kinds of the verdict; colocated or not
 A_BOUND = "a bound, no setting"
@@ -44,7 +44,7 @@ class Change(NamedTuple):
     """A change to simulate.
 
     Attributes:
-        kind: "split", "ahead", "barrier", "cap", "asked", or one of `BOUNDS`.
+        kind: "split", "ahead", "barrier", "lend", "cap", "asked", or one of `BOUNDS`.
         words: what changes.
         settings: values by path.
         remark: what there is to say instead of settings, if anything.
@@ -62,7 +62,7 @@ class Change(NamedTuple):
         """The settings as the command line takes them; nothing where the change is only a bound."""
         if self.kind in BOUNDS:
             return []
-        return [f"{path}={flow_text(value)}" for path, value in self.settings.items()]
+        return [f"{path}={'none' if value is None else flow_text(value)}" for path, value in self.settings.items()]
 
 
 @dataclass(frozen=True)
@@ -212,6 +212,8 @@ def _ahead(rl: Rl) -> Iterator[Change]:
     for more in (Fraction(1, 2), Fraction(1)):
         ahead = rl.ahead + more
         yield Change("ahead", f"ahead {format_number(float(ahead))}", {"rl.ahead": ahead})
+    if rl.lend is not None:
+        yield Change("lend", "without lending", {"rl.lend": None})
     if rl.barrier:
         yield Change("barrier", "no barrier between batches", {"rl.barrier": False})
 
