@@ -81,11 +81,12 @@ def _binned(figures: LoopFigures, spans: Sequence[tuple[int, int, int]]) -> NDAr
 
 def trainer_spans(figures: LoopFigures) -> list[tuple[float, float, str]]:
     """What the trainer does: begin and length as shares of the time, and the state."""
-    whole = figures.record.end
-    return [
-        (span.begin / whole, (span.end - span.begin) / whole, span.state)
-        for span in figures.record.trainer if span.end > span.begin
-    ]  # fmt: skip
+    whole, begins = figures.record.end, {sync.end: sync.begin for sync in figures.record.syncs}
+    spans = []
+    for span in figures.record.trainer:
+        sent = begins.get(span.end, span.begin) if span.state == "sync" else span.begin
+        spans += [(span.begin, sent, BEFORE_SYNC), (sent, span.end, span.state)]
+    return [(begin / whole, (end - begin) / whole, state) for begin, end, state in spans if end > begin]
 
 
 def shown_states(figures: LoopFigures) -> dict[str, str]:
