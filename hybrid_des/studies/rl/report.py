@@ -37,7 +37,7 @@ TRAINER_WORDS = {
     "long tail": "waits for the long tail",
     "rest": "rest",
     "sync": "sync",
-    BEFORE_SYNC: "waits for running samples before it",
+    BEFORE_SYNC: "waits for running samples",
     "lent": "lent",
     "switching": "switching",
 }
