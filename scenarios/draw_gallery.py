@@ -75,8 +75,8 @@ KINDS = {
     "the busiest links by job",
     "placements": "Three jobs under [three placements](jobs/three_placements.yaml): the slowdown of each",
     "background": "A job [beside background traffic](jobs/beside_background.yaml), as shares of each link's bandwidth",
-    "loop": "Engines, queue and trainer of [rl/async](rl/async.yaml): running sequences of some replicas, groups in the "
-    "queue, and what the trainer does; ages and lengths of samples",
+    "loop": "Engines, queue and trainer of [rl/async](rl/async.yaml): running sequences of some replicas, groups in "
+    "the queue, and what the trainer does; ages and lengths of samples",
     "loss": "The loss of the small model that the GPUs of [prototype_12gpu_training](prototype_12gpu_training.yaml) "
     "train",
 }

@@ -104,8 +104,8 @@ def test_what_never_happened_has_no_time():
 def test_files_hold_everything(tmp_path):
     written = loop_of().write(tmp_path)
     assert {path.name for path in written.paths} == {
-        "summary.json", "report.txt", "what_ifs.json", "samples.csv", "engines.csv", "trainer.csv", "syncs.csv", "queue.csv",
-        "loop.png", "loop.svg", "loop.html",
+        "summary.json", "report.txt", "what_ifs.json", "samples.csv", "engines.csv", "trainer.csv", "syncs.csv",
+        "queue.csv", "loop.png", "loop.svg", "loop.html",
     }  # fmt: skip
     facts = json.loads((tmp_path / "summary.json").read_text())
     assert facts["rl"]["cycle_s"] == 100
