@@ -154,7 +154,7 @@ class Fleet:
         """Why an engine does nothing."""
         if replica.stopped is not None:
             return replica.stopped
-        if self.draining:
+        if self.draining or self._rl.colocated:
             return "drained"
         return "waiting" if replica.away or self._admission.open else "allowance"
 
