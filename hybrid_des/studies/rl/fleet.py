@@ -148,7 +148,7 @@ class Fleet:
             for replica in due:
                 replica.proceed()
                 if not replica.busy:
-                    replica.mark(self._idle(replica))
+                    replica.mark(self._idle(replica), 0, self._env.now)
 
     def _idle(self, replica: Replica) -> EngineState:
         """Why an engine does nothing."""

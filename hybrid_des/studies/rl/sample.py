@@ -46,8 +46,9 @@ class Group:
         return [self.drawn.prompt + work.own for work in self.works]
 
     def samples(self) -> list[Sample]:
-        """Its samples, for the record."""
-        return [work.sample() for work in self.works]
+        """Its samples, for the record; it has none any more, so that it is no part of a reference cycle."""
+        works, self.works = self.works, []
+        return [work.sample() for work in works]
 
 
 class Work:
@@ -57,7 +58,7 @@ class Work:
         group, index: its prompt, and its number among the samples of that.
         replica: the engine that it is on; None: it waits for a place.
         version, last: weight syncs before it was begun, and before its last token; -1: not ended.
-        part: the part of its response under way.
+        part, part_end: the part of its response under way, and tokens generated at its end.
         generated, tools: tokens of its own, and of tools, before this stretch.
         kept: tokens beside the prompt whose keys and values its engine has.
         unread: tokens of a tool's answer that no engine has read yet.
@@ -69,7 +70,7 @@ class Work:
     """
 
     __slots__ = (
-        "discarded", "ended", "ends_at", "generated", "group", "index", "kept", "last", "part", "read", "recomputed",
+        "discarded", "ended", "ends_at", "generated", "group", "index", "kept", "last", "part", "part_end", "read", "recomputed",
         "replica", "resident", "started", "tools", "tries", "unread", "version",
     )  # fmt: skip
 
@@ -77,6 +78,7 @@ class Work:
         self.group, self.index, self.version = group, index, version
         self.replica: Replica | None = None
         self.part = self.generated = self.tools = self.kept = self.unread = 0
+        self.part_end = group.drawn.parts[index][0]
         self.resident = self.read = False
         self.ends_at = self.started = self.ended = self.last = -1
         self.recomputed = self.discarded = self.tries = 0
@@ -86,15 +88,11 @@ class Work:
         """Tokens beside the prompt: generated, and those of tools."""
         return self.generated + self.tools
 
-    @property
-    def part_end(self) -> int:
-        """Tokens generated at the end of the part under way."""
-        return self.group.drawn.parts[self.index][self.part]
-
     def restart(self, version: int) -> None:
         """Begin anew, with weights after so many syncs; its engine has nothing of it any more."""
         self.discarded += self.generated
         self.part = self.generated = self.tools = self.kept = self.unread = 0
+        self.part_end = self.group.drawn.parts[self.index][0]
         self.tries += 1
         self.version = version
 

@@ -106,9 +106,9 @@ class Trainer:
         for _ in range(rl.updates // rl.take):
             yield from self._samples(rl.take * size)
             groups = self._queue.take(rl.take * size)
-            self._hub.trained(groups, self.batch)
             updates = [groups[first : first + size] for first in range(0, len(groups), size)]
             times = self._costs.take([[tokens for group in update for tokens in group.tokens()] for update in updates])
+            self._hub.trained(groups, self.batch)
             self.mark("passes")
             yield self._env.timeout(sum(passes for passes, _ in times))
             self.mark("train")
