@@ -34,7 +34,19 @@ from hybrid_des.units import format_seconds
 NOTES = (
     "a sample goes to the engine with the fewest samples of those with a free place, and stays there",
     "an engine reads prompts between decode steps, a shared one once, and keeps them until their samples have ended",
+    "weights reach all engines at the same time",
 )
+
+
+def notes_of(rl: Rl) -> tuple[str, ...]:
+    """What a report should say about how a loop is simulated, a sentence each."""
+    told = {
+        "a sample that waits for a tool takes no place of its engine, and returns to it": rl.turns is not None,
+        "samples begun anew at a sync have the age of their new beginning": rl.sync.running == "restart",
+        "samples of lent GPUs continue on other engines when these return": rl.lend is not None,
+        "colocated engines generate all samples until the next sync before the trainer begins": rl.colocated,
+    }
+    return (*NOTES, *(note for note, holds in told.items() if holds))
 
 
 class Loop:
@@ -239,7 +251,7 @@ def run_loop(
     loop = Loop(scenario.rl, scenario.seed, scenario.batch // scenario.rl.samples, parts)
     with reduced_gc():
         loop.run(scenario.steps, None if budget_s == inf else _limit(scenario.name, budget_s))
-    return loop.record(scenario.parallel.ranks, (*NOTES, *getattr(parts.trainer, "notes", ())))
+    return loop.record(scenario.parallel.ranks, (*notes_of(scenario.rl), *getattr(parts.trainer, "notes", ())))
 
 
 def _limit(name: str, budget_s: float) -> Callable[[], None]:

@@ -70,8 +70,8 @@ class Work:
     """
 
     __slots__ = (
-        "discarded", "ended", "ends_at", "generated", "group", "index", "kept", "last", "part", "part_end", "read", "recomputed",
-        "replica", "resident", "started", "tools", "tries", "unread", "version",
+        "discarded", "ended", "ends_at", "generated", "group", "index", "kept", "last", "part", "part_end", "read",
+        "recomputed", "replica", "resident", "started", "tools", "tries", "unread", "version",
     )  # fmt: skip
 
     def __init__(self, group: Group, index: int, version: int) -> None:
