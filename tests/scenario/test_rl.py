@@ -19,7 +19,7 @@ WRONG = [
     ({"max_age": -1}, "rl.max_age: must be at least 0, not -1"),
     ({"stale": "drop"}, "rl.stale: drop is read with `max_age` only"),
     ({"batch": 6}, "rl.samples: 6 samples of an optimizer step are not a multiple of 4 per prompt"),
-    ({"updates": 2**19, "batch": 64}, "batch: 33554432 samples between two weight syncs are more than can be simulated"),
+    ({"updates": 2**19, "batch": 64}, "batch: 33554432 samples between two weight syncs are more than"),
     ({"response": LOGNORMAL}, "rl.response.mean: a mean after the cut is above 1 and below 40, not 50"),
     ({"response": {**LOGNORMAL, "max": None}}, "rl.response.max: is required: where longer ones are cut"),
     ({"response": {"kind": "fixed"}}, "rl.response.length: is required: there is no default here"),

@@ -9,7 +9,7 @@ from hybrid_des.errors import DeadlockError, Refusal, UsageError
 from hybrid_des.studies.rl.loop import LoopUnfinishedError, run_loop
 
 
-def test_a_trainer_that_waits_for_what_may_not_begin_is_named():
+def test_what_a_stuck_trainer_waits_for_is_named():
     scenario = loop_scenario(batch=16, updates=2, take=2)
     few = scenario.model_copy(update={"rl": scenario.rl.model_copy(update={"ahead": Fraction(-1, 2)})})
     with pytest.raises(DeadlockError) as raised:
