@@ -132,6 +132,7 @@ class Replica:
         """Read what joins, and begin decode steps, if there is anything to do."""
         if self.busy or self.stopped:
             return
+        self._make_room()
         tokens = self._admit()
         if not self.running:
             return
@@ -145,13 +146,10 @@ class Replica:
     def _decode(self) -> None:
         """Book decode steps after what is read first, until a part of a sample ends, or the room is full."""
         costs, running = self._costs, len(self.running)
-        while (free := costs.room(running) - self._used) < running:
-            if not self._evict(None):
-                self._preempt()
-                running -= 1
         ends = self._ends
         while ends[0][2].ends_at != ends[0][0]:  # of a sample that does not run any more
             heappop(ends)
+        free = costs.room(running) - self._used
         steps = min(ends[0][0] - self._done, free // running)
         self.busy, self._steps = True, steps
         self._piece += 1
@@ -237,6 +235,13 @@ class Replica:
             del self._residents[group]
             self._used -= group.drawn.prompt
 
+    def _make_room(self) -> None:
+        """Take keys and values away until those of the next token of each sequence fit."""
+        running = self.running
+        while running and self._used + len(running) > self._costs.room(len(running)):
+            if not self._evict(None):
+                self._preempt()
+
     def _preempt(self) -> None:
         """Let the sample that joined last wait first in line, without its keys and values."""
         work = next(reversed(self.running))
@@ -297,6 +302,4 @@ class Replica:
         works = list(self.waiting)
         self.waiting.clear()
         self.load -= len(works)
-        for work in works:
-            work.replica = None
         return works

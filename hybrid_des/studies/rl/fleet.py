@@ -89,7 +89,6 @@ class Fleet:
         work.tools += self._rl.turns.tokens
         work.unread += self._rl.turns.tokens
         if replica in self.lent and replica.stopped is not None:
-            work.replica = None
             self.pending.append(work)
             self._changed()
         else:
@@ -198,8 +197,11 @@ class Fleet:
         self.go_on(self.own)
 
     def _restart(self, version: int) -> None:
+        """Begin all unfinished samples anew; those that wait for tools on GPUs of the trainer wait for a place."""
         for replica in self.replicas:
             replica.recall()
+        for replica in self.lent:
+            self.pending.extend(replica.hand_back())
         for group in self.live:
             for work in group.works:
                 if work.ended < 0:

@@ -71,7 +71,7 @@ class Loop:
         self._rl, self._draws = rl, GroupDraws(rl, seed)
         self._admission = Admission(rl, prompts * rl.updates)
         self.queue: Queue = OldestFirst() if rl.order == "oldest" else CompletedFirst()
-        self._rewards = Rewards(self.env, rl.reward, self._ready)
+        self._rewards = Rewards(self.env, rl.reward, self._ready, self.changed)
         self._settling = False
         self._goal: tuple[Callable[[], bool], Callable[[], str], Event] | None = None
         self._left = dict[Group, None]()  # not trained or thrown away

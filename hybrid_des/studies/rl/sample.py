@@ -59,7 +59,7 @@ class Work:
 
     Attributes:
         group, index: its prompt, and its number among the samples of that.
-        replica: the engine that it is on; None: it waits for a place.
+        replica: the engine that it is on, or was on; None: it has never had a place.
         version, last: weight syncs before it was begun, and before its last token; -1: not ended.
         part, part_end: the part of its response under way, and tokens generated at its end.
         generated, tools: tokens of its own, and of tools, before this stretch.

@@ -11,6 +11,7 @@ change sides while the trainer waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from math import ceil
 from typing import Any, Protocol
 
 from simpy.events import Event
@@ -143,7 +144,7 @@ class Trainer:
         yield from self._switch(to_picoseconds(lend.to_rollout), "switching")
         fleet.go_on(fleet.lent)
         self.mark("lent")
-        yield self._hub.until(lambda: len(queue) >= share, lambda: f"{share} prompts while it lends its GPUs")
+        yield self._hub.until(lambda: len(queue) >= share, lambda: f"{ceil(share)} prompts while it lends its GPUs")
         fleet.stop(fleet.lent, "drained")
         yield self._hub.until(lambda: not any(one.busy for one in fleet.lent), lambda: "engines on its GPUs")
         fleet.withdraw()

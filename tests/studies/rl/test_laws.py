@@ -9,7 +9,7 @@ from math import ceil
 
 import numpy as np
 import pytest
-from studies.rl.test_per_token import as_scenario, drawn_case
+from studies.rl.test_per_token import as_scenario, drawn_case, engine_of
 from support.loops import MODEL, Engine, Training, loop_scenario, looped
 
 from hybrid_des.scenario.loading import scenario_from
@@ -41,8 +41,7 @@ def taken_at(record):
 
 
 def simulated(case):
-    engine = Engine(case.engine.step, case.engine.sequence, case.engine.token, case.engine.prefill, case.room)
-    return looped(as_scenario(case), engine, Training(case.step, case.token, case.passes), case.sync)
+    return looped(as_scenario(case), engine_of(case), Training(case.step, case.token, case.passes), case.sync)
 
 
 TURNS = {"count": {"kind": "uniform", "max": 4}, "wait": {"time": "5 ns", "distribution": "exponential"}, "tokens": 5}
