@@ -281,6 +281,11 @@ class Replica:
             del self.away[work]
             self._listener.returned(self, work)
 
+    def release(self, work: Work) -> None:
+        """Forget what there is of a sample that goes elsewhere."""
+        if work.resident:
+            self._drop(work)
+
     def forget(self) -> None:
         """Drop all keys and values: samples that run wait first in line, in their order."""
         running = list(self.running)

@@ -89,6 +89,7 @@ class Fleet:
         work.tools += self._rl.turns.tokens
         work.unread += self._rl.turns.tokens
         if replica in self.lent and replica.stopped is not None:
+            replica.release(work)
             self.pending.append(work)
             self._changed()
         else:

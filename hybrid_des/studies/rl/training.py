@@ -101,6 +101,7 @@ class Trainer:
             if rl.colocated:
                 yield from self._change("drained")
             yield from self._sync(version)
+        yield self._hub.until(lambda: True, lambda: "the end")  # what else ends now has ended
 
     def _train(self) -> Wait:
         """Train a batch."""

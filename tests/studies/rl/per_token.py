@@ -247,6 +247,8 @@ class PerToken:
         replica.away.remove(sample)
         sample.tools += self.case.answer
         sample.unread += self.case.answer
+        if not replica.active and sample in replica.kept:
+            replica.drop(sample)
         (replica.waiting if replica.active else self.pending).append(sample)
 
     def stale(self, group):
