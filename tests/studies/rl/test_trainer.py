@@ -55,7 +55,7 @@ def test_a_step_is_that_of_a_file_with_these_documents(write, name):
     file = write("".join(f"{length}\n" for length in lengths), "lengths.csv")
     data = {"lengths": {"kind": "file", "file": str(file), "order": "given"}}
     sections = {**LAYOUTS[name], "batch": 32, "data": {**LAYOUTS[name].get("data", {}), **data}}
-    assert trainer_step(given, lengths) == run(scenario(**sections)).duration
+    assert trainer_step(given, np.array(lengths)) == run(scenario(**sections)).duration
     assert TrainerTimes(given).take([lengths, lengths]) == (UpdateTime(0, trainer_step(given, lengths)),) * 2
 
 
