@@ -14,6 +14,7 @@ WRONG = [
     ({"rollout": {"concurrency": 0}}, "rl.rollout.concurrency: must be at least 1, not 0"),
     ({"rollout": {"tensor": 3}}, "rl.rollout.tensor: 4 GPUs are not a multiple of the 3 of a replica"),
     ({"rollout": {"on": "trainer"}, "ahead": 1}, "rl.ahead: engines and trainer take turns on the same GPUs"),
+    ({"rollout": {"on": "trainer"}, "barrier": True}, "rl.barrier: engines and trainer take turns on the same GPUs"),
     ({"take": 2}, "rl.take: must divide rl.updates (1), the optimizer steps of a batch"),
     ({"ahead": -1}, "rl.ahead: -1 is negative"),
     ({"max_age": -1}, "rl.max_age: must be at least 0, not -1"),

@@ -389,7 +389,8 @@ def _misfits_of_engines(rl: Rl, cluster: Cluster, trainer: int) -> Iterator[Prob
         message = f"{trainer} GPUs of the trainer are fewer than the {rl.rollout[0].gpus_per_replica} of a replica"
         yield misfit(message, "rl.lend", "parallel")
     if rl.colocated:
-        for path, idle in (("rl.ahead", not rl.ahead), ("rl.lend", rl.lend is None)):
+        unused = {"rl.ahead": not rl.ahead, "rl.barrier": not rl.barrier, "rl.lend": rl.lend is None}
+        for path, idle in unused.items():
             if not idle:
-                message = "engines and trainer take turns on the same GPUs (`on: trainer`); expected 0 or none"
+                message = "engines and trainer take turns on the same GPUs (`on: trainer`); expected 0, false or none"
                 yield misfit(message, path, f"{PATH}.on")

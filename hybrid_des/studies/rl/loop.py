@@ -73,6 +73,7 @@ class Loop:
         self.queue: Queue = OldestFirst() if rl.order == "oldest" else CompletedFirst()
         self._rewards = Rewards(self.env, rl.reward, self._ready, self.changed)
         self._settling = False
+        self._beat: Callable[[], None] | None = None
         self._goal: tuple[Callable[[], bool], Callable[[], str], Event] | None = None
         self._left = dict[Group, None]()  # not trained or thrown away
         self._samples, self._queued = list[Sample](), [QueueLength(0, 0, 0)]
@@ -89,6 +90,7 @@ class Loop:
             DeadlockError: the trainer waits for what never comes.
         """
         process = self.env.process(self._trainer.run(syncs))
+        self._beat = beat
         try:
             self.env.run(process, beat)
         except RuntimeError as error:
@@ -179,6 +181,8 @@ class Loop:
 
     def trained(self, groups: Sequence[Group], batch: int) -> None:
         """Prompts have left the queue for a batch."""
+        if self._beat is not None:
+            self._beat()  # the trainer may have taken long
         self._admission.taken += len(groups)
         for group in groups:
             group.batch, group.age_at = batch, self.version

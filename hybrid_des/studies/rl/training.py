@@ -141,11 +141,11 @@ class Trainer:
         """Let the trainer's GPUs generate until a share of what it needs is there."""
         lend, fleet, queue = self._rl.lend, self._fleet, self.queue
         assert lend is not None
-        share = lend.below * needed
+        share = ceil(lend.below * needed)
         yield from self._switch(to_picoseconds(lend.to_rollout), "switching")
         fleet.go_on(fleet.lent)
         self.mark("lent")
-        yield self._hub.until(lambda: len(queue) >= share, lambda: f"{ceil(share)} prompts while it lends its GPUs")
+        yield self._hub.until(lambda: len(queue) >= share, lambda: f"{share} prompts while it lends its GPUs")
         fleet.stop(fleet.lent, "drained")
         yield self._hub.until(lambda: not any(one.busy for one in fleet.lent), lambda: "engines on its GPUs")
         fleet.withdraw()

@@ -146,6 +146,11 @@ class PerToken:
         """Batches, then a sync, again and again."""
         case, batch = self.case, -1
         for _ in range(case.steps):
+            if case.colocated:
+                prompts = case.size * case.updates * case.every
+                yield lambda need=prompts: self.next(need) and all(r.until is None for r in self.replicas)
+                self.stopped = True
+                yield case.switch
             for _ in range(case.every):
                 batch += 1
                 for _ in range(case.updates // case.take):
@@ -161,6 +166,8 @@ class PerToken:
                         update = [sample for group in taken[first : first + case.size] for sample in group.samples]
                         yield case.step + case.token * sum(s.group.prompt + s.response + s.tools for s in update)
                         self.trained += case.size
+            if case.colocated:
+                yield case.switch
             if case.running == "wait":
                 self.draining = True
                 yield lambda: all(group.done() for group in self.groups)

@@ -228,7 +228,9 @@ def test_law_11_faster_syncs_and_engines_lengthen_nothing(number):
 @pytest.mark.parametrize("number", range(60))
 def test_law_11_more_places_and_allowance_lengthen_nothing(number):
     """Where samples do not slow each other down; but each sync may wait for one decode step more."""
-    case = changed(drawn_case(number), running="continue", filter=0, drop=None, room=10**6, barrier=False)
+    case = changed(
+        drawn_case(number), running="continue", filter=0, drop=None, room=10**6, barrier=False, colocated=False
+    )
     case.turns, case.lent, case.reward = 0, 0, None  # servers of rewards have a queue, in which samples delay others
     case.engine = Engine(case.engine.step, 0, 0, 0)
     most = simulated(case).end + case.steps * case.engine.step
