@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hybrid_des.report.text import folded, labelled
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.rl import MeasuredTrainer, Rl
-from hybrid_des.studies.rl.figures import BEFORE_SYNC, PAUSED, LoopFigures, Spread
+from hybrid_des.studies.rl.figures import BEFORE_SYNC, LoopFigures, Spread
 from hybrid_des.studies.rl.loop import NOTES
 from hybrid_des.studies.rl.whatifs import WhatIf
 from hybrid_des.units import format_number, format_seconds, format_share
@@ -86,7 +86,7 @@ def render(
 
 def verdict_of(figures: LoopFigures, tried: Sequence[WhatIf]) -> str:
     """What is lost, and what would help, in one sentence; every change was simulated with the same draws."""
-    helping = [what_if for what_if in _without_equals(tried) if what_if.gain > LEAST][:MOST_SHOWN]
+    helping = [what_if for what_if in without_equals(tried) if what_if.gain > LEAST][:MOST_SHOWN]
     told = [told_what_if(figures, what_if) for what_if in helping]
     if tried and not told:
         others = ", ".join(f"{one.change.words}: {format_seconds(one.cycle)}" for one in tried[:MOST_SHOWN])
@@ -95,7 +95,7 @@ def verdict_of(figures: LoopFigures, tried: Sequence[WhatIf]) -> str:
     return f"{'; '.join([_lost_time(figures), *told])}."
 
 
-def _without_equals(tried: Sequence[WhatIf]) -> list[WhatIf]:
+def without_equals(tried: Sequence[WhatIf]) -> list[WhatIf]:
     """What-ifs without those of a kind that gain no more than the one before them of this kind, with older samples."""
     kept: list[WhatIf] = []
     for what_if in tried:
@@ -108,10 +108,10 @@ def _lost_time(figures: LoopFigures) -> str:
     """What the sides lose of a cycle."""
     cycle = format_seconds(figures.cycle)
     if figures.rl.colocated:
-        tail = format_seconds(figures.per_cycle(figures.tail, figures.rollout_gpus))
+        tail = format_seconds(figures.idle * figures.cycle)
         turn = format_seconds(figures.generation)
         return f"Generation takes {turn} of {cycle}, in which a GPU idles {tail} while others still generate"
-    idle = figures.per_cycle(sum(figures.engines[state] for state in PAUSED), figures.rollout_gpus)
+    idle = figures.idle * figures.cycle
     if figures.wait < SHOWN * figures.cycle:
         return f"The trainer does not wait, an engine idles {format_seconds(idle)} of {cycle}"
     return f"The trainer waits {format_seconds(figures.wait)} of {cycle}, an engine idles {format_seconds(idle)}"
@@ -167,9 +167,8 @@ def engines_said(figures: LoopFigures) -> Iterator[str]:
         times = {ENGINE_WORDS[state]: time for state, time in figures.lent.items()}
         yield f"{lent} lent GPUs: {_parts(figures, times, lent)}"
     if not figures.rl.colocated:
-        idle = sum(figures.engines[state] for state in PAUSED) / (figures.rollout_gpus * figures.time)
         shown = format_share(figures.idle_by_last_pause)
-        yield f"idle {format_share(idle)} without syncs; verl's rollouter/idle_ratio would show {shown}"
+        yield f"idle {format_share(figures.idle)} without syncs; verl's rollouter/idle_ratio would show {shown}"
 
 
 def _parts(figures: LoopFigures, times: Mapping[str, int], gpus: int) -> str:

@@ -40,7 +40,7 @@ def test_a_verdict_says_that_nothing_helps():
     assert "none of the 2 changes tried shortens it (ahead 1: 99.9 s, ahead 2: 110 s)" in told
 
 
-def test_more_of_the_same_kind_is_told_only_if_it_gains():
+def test_more_of_a_kind_is_told_only_if_it_gains():
     figures = loop_of().figures
     assert "ahead 2" not in verdict_of(figures, [tried("ahead 1", 0.2, 1.0), tried("ahead 2", 0.201, 2.0)])
     assert "ahead 2" in verdict_of(figures, [tried("ahead 2", 0.3, 2.0), tried("ahead 1", 0.2, 1.0)])
