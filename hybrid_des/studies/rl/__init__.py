@@ -2,6 +2,8 @@
 
 | module | |
 |---|---|
+| `trainer` | how long the trainer takes: its steps and forward passes over the samples of a take, simulated |
+| `measured_trainer` | the same, measured |
 | `record` | what happened: samples, spans of engines and of the trainer, takes, syncs |
 | `weight_sync` | how long new weights take to the engines, as messages |
 
