@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from hybrid_des.report.explained import signed
@@ -82,7 +83,7 @@ def _card(figures: LoopFigures, what_if: WhatIf) -> Card:
         f"engines idle {format_share(what_if.idle)} of the time",
         *further,
     ]  # fmt: skip
-    copied = " ".join(f"--set '{flag}'" for flag in what_if.change.flags)
+    copied = " ".join(f"--set {quote(flag)}" for flag in what_if.change.flags)
     return Card(what_if.change.words, signed(-what_if.gain), "simulated with the same draws", facts, copied)
 
 

@@ -96,12 +96,13 @@ def verdict_of(figures: LoopFigures, tried: Sequence[WhatIf]) -> str:
 
 
 def without_equals(tried: Sequence[WhatIf]) -> list[WhatIf]:
-    """What-ifs without those of a kind that gain no more than the one before them of this kind, with older samples."""
-    kept: list[WhatIf] = []
-    for what_if in tried:
-        if not any(one.change.kind == what_if.change.kind and one.gain > what_if.gain - LEAST for one in kept):
-            kept.append(what_if)
-    return kept
+    """One what-if of each kind: of those that gain about as much as the best, the one with the youngest samples."""
+    kinds = {what_if.change.kind: [one for one in tried if one.change.kind == what_if.change.kind] for what_if in tried}
+    best = []
+    for several in kinds.values():
+        most = max(one.gain for one in several)
+        best.append(min((one for one in several if one.gain > most - LEAST), key=lambda one: one.age))
+    return sorted(best, key=lambda one: one.cycle)
 
 
 def _lost_time(figures: LoopFigures) -> str:
@@ -145,7 +146,8 @@ def _setup(figures: LoopFigures) -> str:
 def _cycle(figures: LoopFigures) -> str:
     count = figures.measured
     warm = f" after {figures.warm_up} of warm-up" if figures.warm_up else ""
-    mean = f"mean of {count} cycles{warm}" if count > 1 else f"one cycle{warm}"
+    batches = f" of {figures.rl.sync.every} batches" if figures.rl.sync.every > 1 else ""
+    mean = f"mean of {count} cycles{batches}{warm}" if count > 1 else f"one cycle{batches}{warm}"
     rate = f"{format_number(figures.samples_per_s)} samples/s, {format_number(figures.tokens_per_s)} tokens/s"
     per_gpu = format_number(figures.tokens_per_gpu_s)
     return f"{format_seconds(figures.cycle)} from sync to sync ({mean}): {rate}, {per_gpu} per GPU"
