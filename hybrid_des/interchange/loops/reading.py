@@ -1,0 +1,286 @@
+"""The log of a run as a scenario: what its settings say, and the means of what its steps print."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hybrid_des.cluster import gpus
+from hybrid_des.errors import UsageError
+from hybrid_des.files import read_text
+from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported
+from hybrid_des.interchange.jobs.mappings import flat_mapping
+from hybrid_des.interchange.jobs.reading import read_settings
+from hybrid_des.interchange.loops import framework as of
+from hybrid_des.interchange.loops.framework import Framework, Reading, Shape
+from hybrid_des.interchange.loops.log_lines import Line, lines_of
+from hybrid_des.interchange.loops.nemo_rl import NEMO_RL
+from hybrid_des.interchange.loops.settings import Found, Setting, settings_in, without_program
+from hybrid_des.interchange.loops.skyrl import SKYRL
+from hybrid_des.interchange.loops.slime import SLIME
+from hybrid_des.interchange.loops.spread import from_deviation, from_largest, from_share
+from hybrid_des.interchange.loops.steps import Mean, Steps, Steady, split_whole, steady
+from hybrid_des.interchange.loops.trl import TRL
+from hybrid_des.interchange.loops.verl import VERL
+
+FRAMEWORKS: Mapping[str, Framework] = {
+    "verl": VERL, "nemo-rl": NEMO_RL, "slime": SLIME, "skyrl": SKYRL, "trl": TRL,
+}  # fmt: skip
+MOST_HEAD = 100_000  # lines before the first step in which settings are looked for
+LEAST_AT_CAP = 10  # samples at the cap, over all steps, from which the spread is told
+_DEVICE = "NVIDIA "
+
+
+class Measured(NamedTuple):
+    """What a run took, to which the engine's share is set.
+
+    Attributes:
+        kind: "generation" of all samples between two syncs, or "cycle", from one sync to the next.
+        seconds: on average.
+        source: the numbers and lines that it comes from.
+    """
+
+    kind: str
+    seconds: float
+    source: str
+
+
+class LoopRead(NamedTuple):
+    """A log as a scenario's values, and what its engines took; None: the log does not say."""
+
+    imported: Imported
+    measured: Measured | None
+
+
+class _Log(NamedTuple):
+    """A log's steps, the lines before them, and what was left out at its end."""
+
+    steps: Steps
+    head: list[Line]
+    last: Line
+    marks: dict[str, int]
+    device: tuple[str, int] | None
+
+
+def read_loop(
+    files: Sequence[Path],
+    name: str,
+    fixed: Mapping[str, Any] | None = None,
+    model: Imported | None = None,
+) -> LoopRead:
+    """A scenario with an `rl` section from the log of a run.
+
+    Args:
+        files: the log, then other files of the run that have settings, such as its script.
+        name: of the framework, as in `FRAMEWORKS`.
+        fixed: values by path that hold in any case.
+        model: its values, from a config.json; without it, the log names it.
+
+    Raises:
+        UsageError: a file cannot be read, is another framework's, or has no whole step; the message names it.
+    """
+    framework, log = FRAMEWORKS[name], _read(files[0], FRAMEWORKS[name])
+    label = str(files[0])
+    whole, cut = split_whole(log.steps.all, framework.needed, framework.phases)
+    if not whole:
+        raise UsageError(_without_steps(label, name, log, cut is not None))
+    other = [number for number, phase in framework.phases.items() if phase == of.OTHER]
+    found = _settings(files, log)
+    reading = Reading(label, framework, found, steady(whole, other))
+    if cut is not None:
+        reading.assumed.append(f"{label}:{cut.line}: cut in the middle of a step, which is left out")
+    shape = _shape(reading)
+    _lengths(reading, shape)
+    measured = _times(reading, shape)
+    return LoopRead(_imported(reading, shape, log, fixed or {}, model), measured)
+
+
+def _read(file: Path, framework: Framework) -> _Log:
+    """Read a log once, from top to bottom."""
+    steps, head = Steps(framework.form), list[Line]()
+    marks: dict[str, int] = {}
+    device: tuple[str, int] | None = None
+    line = Line(0, "", "")
+    for line in lines_of(file):
+        for name, other in FRAMEWORKS.items():
+            if name not in marks and other.marks.search(line.text):
+                marks[name] = line.number
+        if device is None and _DEVICE in line.text:
+            named = gpus.named_in(line.text[line.text.index(_DEVICE) :][:60])
+            device = None if named is None else (named, line.number)
+        if not steps.add(line) and len(steps.all) < 2 and len(head) < MOST_HEAD:
+            head.append(line)
+    return _Log(steps, head, line, marks, device)
+
+
+def _without_steps(label: str, name: str, log: _Log, cut: bool) -> str:
+    """Why a log has no whole step."""
+    title = FRAMEWORKS[name].title
+    others = {other: line for other, line in log.marks.items() if other != name}
+    if name not in log.marks and others:
+        other, line = min(others.items(), key=lambda one: one[1])
+        return f"{label}:{line}: the log of {FRAMEWORKS[other].title}, not of {title}; give it with --from-{other}"
+    needed = " and ".join(one.replace("|", " or ") for one in FRAMEWORKS[name].needed)
+    if cut or log.steps.all:
+        return f"{label}:{log.last.number}: cut before the first step was whole; expected {needed} of {title}"
+    return f"{label}: no step of {title} in {log.last.number:,} lines; expected {needed}"
+
+
+def _settings(files: Sequence[Path], log: _Log) -> Found:
+    """Settings of the log, over those of other files."""
+    found: Found = {}
+    for file in files[1:]:
+        flat = flat_mapping(read_text(file, "settings of the run"), str(file), is_file=True)
+        found |= {key: Setting(value, 0) for key, value in flat.items()}
+    return found | settings_in(log.head)
+
+
+def _shape(reading: Reading) -> Shape:
+    """Put what settings say of the loop."""
+    for path, keys in reading.framework.settings.items():
+        if path not in ("rl.response.max",):
+            reading.copy(path, *keys)
+    if reading.values.get("rl.samples") is None:
+        reading.ask("rl.samples", "the samples per prompt")
+    reading.values |= {path: _plain(value) for path, value in reading.values.items()}
+    shape = reading.framework.shape(reading)
+    if shape.updates is None:
+        reading.ask("rl.updates", "the optimizer steps between two weight syncs")
+    return shape
+
+
+def _plain(value: Any) -> Any:
+    """A value of a command as a number."""
+    try:
+        return int(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _lengths(reading: Reading, shape: Shape) -> None:
+    """Put the lengths of responses and prompts."""
+    mean, largest, prompt = (reading.length(what) for what in (of.MEAN, of.LARGEST, of.PROMPT))
+    keys = reading.framework.settings["rl.response.max"]
+    cap = reading.whole(*keys)
+    reading.values["rl.response.kind"] = "lognormal"
+    if mean is None:
+        reading.ask("rl.response.mean", "the mean length of responses")
+    else:
+        reading.put("rl.response.mean", round(mean.value), str(mean), f"{mean.value:,.0f} tokens")
+    _spread(reading, shape, mean, cap)
+    if cap is not None:
+        reading.put("rl.response.max", cap, reading.where(*keys[:1] if keys[0] in reading.found else keys[-1:]))
+    elif largest is not None:
+        cap = round(max(step.numbers[largest.names[0]].value for step in reading.steady.steps if step.has(largest.names)))
+        reading.put("rl.response.max", cap, f"the longest in the log: {largest.names[0]}", f"{cap:,} tokens")
+    else:
+        reading.ask("rl.response.max", "where responses are cut")
+    if prompt is not None:
+        reading.put("rl.prompt", round(prompt.value), str(prompt), f"{prompt.value:,.0f} tokens")
+
+
+def _spread(reading: Reading, shape: Shape, mean: Mean | None, cap: int | None) -> None:
+    """Put sigma, from whichever number says most of it."""
+    if mean is not None:
+        for sigma, source in _sigmas(reading, shape, mean, cap):
+            if sigma is not None:
+                reading.put("rl.response.sigma", round(sigma, 3), source)
+                return
+    reading.ask("rl.response.sigma", "how much lengths differ (1 is common for reasoning)")
+
+
+def _sigmas(reading: Reading, shape: Shape, mean: Mean, cap: int | None) -> Iterator[tuple[float | None, str]]:
+    """Sigma by each number that a log may have, the surest first, with where it comes from."""
+    share, deviation, largest = (reading.length(what) for what in (of.SHARE, of.DEVIATION, of.LARGEST))
+    batch, samples = reading.values.get("batch"), 0
+    if isinstance(batch, int) and shape.updates:
+        samples = batch * shape.updates
+    if share is not None and cap and share.value * max(samples, 1) * share.steps >= (LEAST_AT_CAP if samples else 0):
+        at_cap = f"the mean and {share.value:.2%} of responses at the cap of {cap:,}".replace("%", " %")
+        yield from_share(mean.value, cap, share.value), f"from {at_cap}: {share}"
+    if deviation is not None:
+        sigma = from_deviation(mean.value, deviation.value, cap) if cap else from_deviation(mean.value, deviation.value)
+        yield sigma, f"from the standard deviation of {deviation.value:,.0f} tokens: {deviation}"
+    if largest is not None and samples and (not cap or largest.value < cap):
+        text = f"from the mean and the longest of {samples:,} responses, {largest.value:,.0f} tokens: {largest}"
+        yield from_largest(mean.value, largest.value, samples), text
+
+
+def _times(reading: Reading, shape: Shape) -> Measured | None:
+    """Put the trainer's time, the sync's and the rest, of a batch; what the engines took."""
+    batches = shape.logged
+    step, samples, engines = (reading.mean(phase) for phase in (of.STEP, of.SAMPLES, of.ENGINES))
+    trainer, sync, switch = reading.mean(of.UPDATE, of.PASS), reading.mean(of.SYNC), reading.mean(of.SWITCH)
+    known = [mean for mean in (samples, trainer, sync, switch) if mean is not None]
+    if trainer is not None:
+        reading.put("rl.trainer.time", _seconds(trainer.value / batches), str(trainer))
+    else:
+        reading.assumed.append(f"rl.trainer: simulated: {reading.framework.title}'s log has no time of training")
+    if switch is not None and not shape.apart:
+        each = switch.value / len(switch.names)
+        reading.put("rl.rollout.switch", _seconds(each), f"each of {switch}")
+    if sync is not None:
+        every = reading.values.get("rl.sync.every", 1)
+        reading.put("rl.sync.time", _seconds(sync.value / batches * every), str(sync))
+    elif trainer is not None:
+        reading.values["rl.sync.time"] = "0 s"
+        reading.assumed.append("rl.sync.time: 0 s: no line of the log has it; it is in what is left of the step")
+    else:
+        reading.ask("rl.sync.time", "how long new weights take to the engines")
+    if trainer is not None and samples is not None:
+        _rest(reading, shape, step, known)
+    return _measured(shape, step, samples, engines)
+
+
+def _rest(reading: Reading, shape: Shape, step: Mean | None, phases: Sequence[Mean]) -> None:
+    """Put what is left of a step without its phases."""
+    if step is None:
+        reading.assumed.append("rl.rest: 0 s: no line of the log has the time of a whole step")
+        return
+    left = (step.value - sum(mean.value for mean in phases)) / shape.logged
+    names = ", ".join(name for mean in phases for name in mean.names)
+    if left < 0:
+        reading.assumed.append(f"rl.rest: 0 s: phases take longer than the step ({step.value:.4g} s): {names}")
+        left = 0
+    reading.put("rl.rest", _seconds(left), f"{step}, less {names}")
+
+
+def _measured(shape: Shape, step: Mean | None, samples: Mean | None, engines: Mean | None) -> Measured | None:
+    """What the engines' speed follows from: their own time, the trainer's wait if they begin with it, or the step."""
+    if engines is not None and not shape.overlaps:
+        return Measured("generation", engines.value / shape.logged, str(engines))
+    if samples is not None and not shape.overlaps:
+        return Measured("generation", samples.value / shape.logged, str(samples))
+    return None if step is None else Measured("cycle", step.value / shape.logged, str(step))
+
+
+def _seconds(value: float) -> str:
+    return f"{max(value, 0.0):.4g} s"
+
+
+def _imported(
+    reading: Reading, shape: Shape, log: _Log, fixed: Mapping[str, Any], model: Imported | None
+) -> Imported:
+    """The trainer's values by its settings, and those of the loop above them."""
+    framework, own = reading.framework, reading.framework.trainer
+    flat = without_program(reading.found)
+    flat = {key: value for key, value in flat.items() if any(fnmatchcase(key, pattern) for pattern in own)}
+    framework.change(reading, flat, shape)
+    if "rl.prompt" not in reading.values:
+        reading.ask("rl.prompt", "the tokens of prompts")
+    if log.device is not None and "cluster.gpu" not in fixed:
+        reading.put("cluster.gpu", log.device[0], f"named in line {log.device[1]}")
+    stated = {**fixed} if not shape.apart else {path: value for path, value in fixed.items() if path != "cluster.nodes"}
+    trainer = read_settings(flat, framework.tool, reading.name, stated, model)
+    values = {**trainer.values, **reading.values}
+    if "data.packing" in reading.values:
+        values.pop("schedule.microbatch_size", None)
+    values.pop("schedule.microbatches", None)
+    steps = f"{reading.name}: means of {reading.steady}"
+    kept = [line for line in trainer.assumed if line.partition(":")[0] not in reading.values]
+    return trainer._replace(
+        values=values,
+        assumed=(*reading.assumed, *kept),
+        unread=(*reading.asked, *trainer.unread),
+        sources=(steps, *reading.sources),
+    )
