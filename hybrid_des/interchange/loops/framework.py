@@ -15,6 +15,7 @@ from hybrid_des.options import describe
 STEP, SAMPLES, ENGINES, UPDATE, PASS, SYNC, SWITCH, OTHER = (
     "step", "samples", "engines", "update", "pass", "sync", "switch", "other",
 )  # fmt: skip
+_NOTHING = (None, "", "None")
 MEAN, LARGEST, SHARE, DEVIATION, PROMPT = "mean", "largest", "share", "deviation", "prompt"
 
 
@@ -41,6 +42,7 @@ class Framework(NamedTuple):
         trainer: patterns of the settings that are the trainer's.
         shape: puts what follows from several settings.
         change: changes plain settings before the trainer's are read.
+        inside: whether the wait for samples has the sync in it.
     """
 
     title: str
@@ -54,7 +56,8 @@ class Framework(NamedTuple):
     defaults: Mapping[str, Any]
     trainer: Sequence[str]
     shape: Callable[["Reading"], "Shape"]
-    change: Callable[["Reading", dict[str, Any], "Shape"], None] = lambda reading, flat, shape: None
+    change: Callable[["Reading", dict[str, Any], "Shape"], None]
+    inside: bool = False
 
 
 class Side(NamedTuple):
@@ -113,7 +116,7 @@ class Reading:
 
     def get(self, *keys: str) -> Setting | None:
         """The first of some settings that has a value; else the framework's own value of one."""
-        given = (self.found[key] for key in keys if key in self.found and self.found[key].value not in (None, "", "None"))
+        given = (self.found[key] for key in keys if key in self.found and self.found[key].value not in _NOTHING)
         own = (Setting(self.framework.defaults[key], 0) for key in keys if key in self.framework.defaults)
         return next(given, next(own, None))
 
@@ -156,16 +159,19 @@ class Reading:
         self.values[path] = value
         self.sources.append(f"{path} {str(value) if shown is None else shown}: {source}")
 
+    def key(self, *keys: str) -> str:
+        """The first of some settings that is given, or that has an own value."""
+        return next((key for key in keys if key in self.found or key in self.framework.defaults), keys[0])
+
     def flag(self, *keys: str) -> bool:
         """Whether a setting is on."""
         return str(self.value(*keys)).lower() == "true"
 
-    def copy(self, path: str, *keys: str, source: str = "") -> None:
+    def copy(self, path: str, *keys: str) -> None:
         """Put a setting's value as it is, if it has one."""
         setting = self.get(*keys)
         if setting is not None:
-            key = next(key for key in keys if key in self.found or key in self.framework.defaults)
-            self.put(path, setting.value, self.where(key) + source)
+            self.put(path, _plain(setting.value), self.where(self.key(*keys)))
 
     def ask(self, path: str, what: str) -> None:
         """Leave a value open that nothing says."""
@@ -180,6 +186,16 @@ class Reading:
         """The mean of a number of lengths."""
         name = self.framework.lengths.get(what)
         return None if name is None else mean_of(self.steady.steps, [name])
+
+
+def _plain(value: Any) -> Any:
+    """A word of a command as a number, if it is one."""
+    for kind in (int, float):
+        try:
+            return kind(value) if isinstance(value, str) else value
+        except ValueError:
+            continue
+    return value
 
 
 def put_batch(reading: Reading, batch: int | None, *keys: str) -> None:
@@ -204,9 +220,11 @@ def put_sides(
 
     Args:
         reading: the log.
-        trainer, engines: their GPUs; None: not known.
+        trainer: its GPUs; None: not known.
+        engines: theirs.
         apart: whether the engines have GPUs of their own.
-        own, theirs: the settings that say so.
+        own: the settings that say the trainer's GPUs.
+        theirs: those that say the engines'.
     """
     if not apart:
         reading.put("rl.rollout.on", "trainer", "engines and trainer take turns on the same GPUs")

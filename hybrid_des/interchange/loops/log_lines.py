@@ -1,6 +1,6 @@
 """Lines of a log as they were printed: without colours, without what Ray puts in front, with their number.
 
-    (TaskRunner pid=16292) step:12 - timing_s/gen:74.020       →  "(TaskRunner pid=16292)", "step:12 - timing_s/gen:74.020"
+    (TaskRunner pid=16292) step:12 - timing_s/gen:74.020    →  "(TaskRunner pid=16292)", "step:12 - timing_s/gen:74.020"
 
 A progress bar is printed over itself, so that one line holds many, each after a carriage return.
 """

@@ -1,8 +1,8 @@
 """Logs of NeMo-RL: in turns on the same GPUs, on GPUs of their own, and asynchronous.
 
-Names: nemo_rl/algorithms/grpo.py, nemo_rl/algorithms/utils.py (print_performance_metrics), examples/configs/grpo_math_1B.yaml
-(github.com/NVIDIA-NeMo/RL). A step prints "Training Results:", then a bullet per time. The console has the mean length of
-responses, and of whole samples by its rates, but nothing of their spread; an asynchronous run has no mean either.
+Names: nemo_rl/algorithms/grpo.py, utils.py (print_performance_metrics), examples/configs/grpo_math_1B.yaml
+(github.com/NVIDIA-NeMo/RL). A step prints "Training Results:", then a bullet per time. The console has the mean length
+of responses, and of whole samples by its rates, but nothing of their spread; an asynchronous run has no mean either.
 """
 
 import re
@@ -10,9 +10,10 @@ from typing import Any
 
 from hybrid_des.interchange.loops import framework as of
 from hybrid_des.interchange.loops.framework import Framework, Reading, Shape, Side
-from hybrid_des.interchange.loops.steps import Form, bullets
+from hybrid_des.interchange.loops.steps import Form, bullets, mean_of
 
-_PROMPTS, _SAMPLES, _BATCH = "grpo.num_prompts_per_step", "grpo.num_generations_per_prompt", "policy.train_global_batch_size"
+_PROMPTS, _SAMPLES = "grpo.num_prompts_per_step", "grpo.num_generations_per_prompt"
+_BATCH = "policy.train_global_batch_size"
 _ASYNC, _COLOCATED = "grpo.async_grpo", "policy.generation.colocated"
 _NODES, _PER_NODE = "cluster.num_nodes", "cluster.gpus_per_node"
 _ENGINE_NODES, _ENGINES_PER_NODE = f"{_COLOCATED}.resources.num_nodes", f"{_COLOCATED}.resources.gpus_per_node"
@@ -71,7 +72,7 @@ def _change(reading: Reading, flat: dict[str, Any], shape: Shape) -> None:
 
 def _prompt(reading: Reading) -> tuple[int, str] | None:
     """Tokens of a prompt: those of a sample by its two rates, less the response."""
-    means = [of.mean_of(reading.steady.steps, [name]) for name in (*_RATES, _MEAN)]
+    means = [mean_of(reading.steady.steps, [name]) for name in (*_RATES, _MEAN)]
     tokens, samples, response = means
     if tokens is None or samples is None or response is None or tokens.value / samples.value <= response.value:
         return None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from hybrid_des.cluster import gpus
 from hybrid_des.errors import UsageError
 from hybrid_des.files import read_text
-from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported
+from hybrid_des.interchange.frameworks.scenario_file import Imported
 from hybrid_des.interchange.jobs.mappings import flat_mapping
 from hybrid_des.interchange.jobs.reading import read_settings
 from hybrid_des.interchange.loops import framework as of
@@ -19,7 +19,7 @@ from hybrid_des.interchange.loops.settings import Found, Setting, settings_in, w
 from hybrid_des.interchange.loops.skyrl import SKYRL
 from hybrid_des.interchange.loops.slime import SLIME
 from hybrid_des.interchange.loops.spread import from_deviation, from_largest, from_share
-from hybrid_des.interchange.loops.steps import Mean, Steps, Steady, split_whole, steady
+from hybrid_des.interchange.loops.steps import Mean, Steps, split_whole, steady
 from hybrid_des.interchange.loops.trl import TRL
 from hybrid_des.interchange.loops.verl import VERL
 
@@ -27,8 +27,10 @@ FRAMEWORKS: Mapping[str, Framework] = {
     "verl": VERL, "nemo-rl": NEMO_RL, "slime": SLIME, "skyrl": SKYRL, "trl": TRL,
 }  # fmt: skip
 MOST_HEAD = 100_000  # lines before the first step in which settings are looked for
+NEGLIGIBLE = 0.002  # of a step: rounding of its phases
 LEAST_AT_CAP = 10  # samples at the cap, over all steps, from which the spread is told
-_DEVICE = "NVIDIA "
+_DEVICE, _CAP = "NVIDIA ", "rl.response.max"
+_SAMPLE = ("schedule.microbatch_size:", "model.sequence: every sample")  # said of jobs whose lengths are not known
 
 
 class Measured(NamedTuple):
@@ -138,29 +140,20 @@ def _settings(files: Sequence[Path], log: _Log) -> Found:
 def _shape(reading: Reading) -> Shape:
     """Put what settings say of the loop."""
     for path, keys in reading.framework.settings.items():
-        if path not in ("rl.response.max",):
+        if path != _CAP:
             reading.copy(path, *keys)
-    if reading.values.get("rl.samples") is None:
+    if "rl.samples" not in reading.values:
         reading.ask("rl.samples", "the samples per prompt")
-    reading.values |= {path: _plain(value) for path, value in reading.values.items()}
     shape = reading.framework.shape(reading)
     if shape.updates is None:
         reading.ask("rl.updates", "the optimizer steps between two weight syncs")
     return shape
 
 
-def _plain(value: Any) -> Any:
-    """A value of a command as a number."""
-    try:
-        return int(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
-
-
 def _lengths(reading: Reading, shape: Shape) -> None:
     """Put the lengths of responses and prompts."""
     mean, largest, prompt = (reading.length(what) for what in (of.MEAN, of.LARGEST, of.PROMPT))
-    keys = reading.framework.settings["rl.response.max"]
+    keys = reading.framework.settings[_CAP]
     cap = reading.whole(*keys)
     reading.values["rl.response.kind"] = "lognormal"
     if mean is None:
@@ -169,12 +162,13 @@ def _lengths(reading: Reading, shape: Shape) -> None:
         reading.put("rl.response.mean", round(mean.value), str(mean), f"{mean.value:,.0f} tokens")
     _spread(reading, shape, mean, cap)
     if cap is not None:
-        reading.put("rl.response.max", cap, reading.where(*keys[:1] if keys[0] in reading.found else keys[-1:]))
+        reading.put(_CAP, cap, reading.where(reading.key(*keys)))
     elif largest is not None:
-        cap = round(max(step.numbers[largest.names[0]].value for step in reading.steady.steps if step.has(largest.names)))
-        reading.put("rl.response.max", cap, f"the longest in the log: {largest.names[0]}", f"{cap:,} tokens")
+        having = [step for step in reading.steady.steps if step.has(largest.names)]
+        cap = round(max(step.numbers[largest.names[0]].value for step in having))
+        reading.put(_CAP, cap, f"the longest in the log: {largest.names[0]}", f"{cap:,} tokens")
     else:
-        reading.ask("rl.response.max", "where responses are cut")
+        reading.ask(_CAP, "where responses are cut")
     if prompt is not None:
         reading.put("rl.prompt", round(prompt.value), str(prompt), f"{prompt.value:,.0f} tokens")
 
@@ -208,28 +202,28 @@ def _sigmas(reading: Reading, shape: Shape, mean: Mean, cap: int | None) -> Iter
 
 def _times(reading: Reading, shape: Shape) -> Measured | None:
     """Put the trainer's time, the sync's and the rest, of a batch; what the engines took."""
-    batches = shape.logged
     step, samples, engines = (reading.mean(phase) for phase in (of.STEP, of.SAMPLES, of.ENGINES))
     trainer, sync, switch = reading.mean(of.UPDATE, of.PASS), reading.mean(of.SYNC), reading.mean(of.SWITCH)
-    known = [mean for mean in (samples, trainer, sync, switch) if mean is not None]
+    inside = reading.framework.inside
+    if inside and not shape.overlaps:
+        samples, inside = engines, False
     if trainer is not None:
-        reading.put("rl.trainer.time", _seconds(trainer.value / batches), str(trainer))
+        reading.put("rl.trainer.time", _seconds(trainer.value / shape.logged), str(trainer))
     else:
         reading.assumed.append(f"rl.trainer: simulated: {reading.framework.title}'s log has no time of training")
     if switch is not None and not shape.apart:
-        each = switch.value / len(switch.names)
-        reading.put("rl.rollout.switch", _seconds(each), f"each of {switch}")
+        reading.put("rl.rollout.switch", _seconds(switch.value / len(switch.names)), f"each of {switch}")
     if sync is not None:
-        every = reading.values.get("rl.sync.every", 1)
-        reading.put("rl.sync.time", _seconds(sync.value / batches * every), str(sync))
-    elif trainer is not None:
-        reading.values["rl.sync.time"] = "0 s"
-        reading.assumed.append("rl.sync.time: 0 s: no line of the log has it; it is in what is left of the step")
+        reading.put("rl.sync.time", _seconds(sync.value * reading.values.get("rl.sync.every", 1)), str(sync))
     else:
-        reading.ask("rl.sync.time", "how long new weights take to the engines")
+        reading.values["rl.sync.time"] = "0 s"
+        where = "what is left of the step" if trainer else "the engine's share"
+        reading.assumed.append(f"rl.sync.time: 0 s: no line of the log has it; it is in {where}")
+    phases = [samples, trainer, *(() if inside else (sync, switch))]
     if trainer is not None and samples is not None:
-        _rest(reading, shape, step, known)
-    return _measured(shape, step, samples, engines)
+        _rest(reading, shape, step, [mean for mean in phases if mean is not None])
+    is_alone = engines is not None and reading.values.get("rl.barrier")
+    return _measured(shape, step, engines if is_alone else None if shape.overlaps else samples)
 
 
 def _rest(reading: Reading, shape: Shape, step: Mean | None, phases: Sequence[Mean]) -> None:
@@ -239,18 +233,15 @@ def _rest(reading: Reading, shape: Shape, step: Mean | None, phases: Sequence[Me
         return
     left = (step.value - sum(mean.value for mean in phases)) / shape.logged
     names = ", ".join(name for mean in phases for name in mean.names)
-    if left < 0:
+    if left < -NEGLIGIBLE * step.value:
         reading.assumed.append(f"rl.rest: 0 s: phases take longer than the step ({step.value:.4g} s): {names}")
-        left = 0
     reading.put("rl.rest", _seconds(left), f"{step}, less {names}")
 
 
-def _measured(shape: Shape, step: Mean | None, samples: Mean | None, engines: Mean | None) -> Measured | None:
-    """What the engines' speed follows from: their own time, the trainer's wait if they begin with it, or the step."""
-    if engines is not None and not shape.overlaps:
-        return Measured("generation", engines.value / shape.logged, str(engines))
-    if samples is not None and not shape.overlaps:
-        return Measured("generation", samples.value / shape.logged, str(samples))
+def _measured(shape: Shape, step: Mean | None, generation: Mean | None) -> Measured | None:
+    """What the engines' speed follows from: generation alone, or the time from sync to sync."""
+    if generation is not None:
+        return Measured("generation", generation.value / shape.logged, str(generation))
     return None if step is None else Measured("cycle", step.value / shape.logged, str(step))
 
 
@@ -258,9 +249,7 @@ def _seconds(value: float) -> str:
     return f"{max(value, 0.0):.4g} s"
 
 
-def _imported(
-    reading: Reading, shape: Shape, log: _Log, fixed: Mapping[str, Any], model: Imported | None
-) -> Imported:
+def _imported(reading: Reading, shape: Shape, log: _Log, fixed: Mapping[str, Any], model: Imported | None) -> Imported:
     """The trainer's values by its settings, and those of the loop above them."""
     framework, own = reading.framework, reading.framework.trainer
     flat = without_program(reading.found)
@@ -276,8 +265,10 @@ def _imported(
     if "data.packing" in reading.values:
         values.pop("schedule.microbatch_size", None)
     values.pop("schedule.microbatches", None)
+    said = _SAMPLE if "data.packing" in reading.values else ()
     steps = f"{reading.name}: means of {reading.steady}"
-    kept = [line for line in trainer.assumed if line.partition(":")[0] not in reading.values]
+    known = (*(f"{path}:" for path in reading.values), *said)
+    kept = [line for line in trainer.assumed if not line.startswith(known)]
     return trainer._replace(
         values=values,
         assumed=(*reading.assumed, *kept),

@@ -1,6 +1,6 @@
 """Settings that a run printed at its start, each with its line.
 
-- a mapping as Python prints it, over many lines: {'actor_rollout_ref': {'rollout': {'n': 16, …; or a call, Config(a=1, …)
+- a mapping as Python prints it, over many lines: {'actor_rollout_ref': {'rollout': {'n': 16, …; or a call, Config(a=1)
 - YAML
 - Megatron-LM's arguments: lines of `  global_batch_size ............ 512` below `---- arguments ----`
 - attributes of transformers' arguments, a line each: `GRPOConfig(`, `num_generations=8,`, …

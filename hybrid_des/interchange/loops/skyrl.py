@@ -55,7 +55,7 @@ def _asynchronous(reading: Reading, mini: int | None) -> None:
     workers, ahead = reading.whole(_WORKERS), reading.values.get("rl.ahead")
     if workers and mini and ahead is not None and workers < mini * (ahead + 1):
         reading.assumed.append(
-            f"rl.ahead: {ahead}: {workers} generation workers may hold fewer groups than that; they are not described here"
+            f"rl.ahead: {ahead}: {workers} generation workers may hold fewer groups; they are not described here"
         )
 
 

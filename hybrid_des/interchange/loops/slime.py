@@ -9,35 +9,35 @@ import re
 from typing import Any
 
 from hybrid_des.interchange.frameworks.megatron import FLAGS
+from hybrid_des.interchange.jobs.tools import TOOLS
 from hybrid_des.interchange.loops import framework as of
 from hybrid_des.interchange.loops.framework import Framework, Reading, Shape, Side
-from hybrid_des.interchange.loops.steps import Form, in_mapping
+from hybrid_des.interchange.loops.steps import Form, in_mapping, mean_of
 
 _PROMPTS, _SAMPLES, _BATCH = "rollout_batch_size", "n_samples_per_prompt", "global_batch_size"
+_STEPS = "num_steps_per_rollout"
 _NODES, _PER_NODE, _ENGINES, _EACH = (
     "actor_num_nodes", "actor_num_gpus_per_node", "rollout_num_gpus", "rollout_num_gpus_per_engine",
 )  # fmt: skip
-_OFF = (None, False, "None", "False")
-_BIAS = "add_bias_linear"
 
 
 def _shape(reading: Reading) -> Shape:
     prompts, samples, batch = (reading.whole(key) for key in (_PROMPTS, _SAMPLES, _BATCH))
-    steps = reading.whole("num_steps_per_rollout")
-    if prompts and samples and (batch or steps):
-        updates = steps or max(1, round(prompts * samples / batch)) if batch else steps
-        batch = batch or prompts * samples // updates
-        reading.put("rl.updates", updates, reading.where(_PROMPTS, _SAMPLES, _BATCH))
+    updates = reading.whole(_STEPS)
+    if prompts and samples and batch:
+        updates = max(1, round(prompts * samples / batch))
+    elif prompts and samples and updates:
+        batch = prompts * samples // updates
+    if updates:
+        reading.put("rl.updates", updates, reading.where(_PROMPTS, _SAMPLES, _BATCH, _STEPS))
         reading.put("rl.take", updates, "a rollout is generated before it is trained")
-    else:
-        updates = None
     of.put_batch(reading, batch, _BATCH)
     nodes, per_node, gpus = reading.whole(_NODES), reading.whole(_PER_NODE), reading.whole(_ENGINES)
     apart = not reading.flag("colocate")
     trainer = Side(nodes, per_node) if nodes and per_node else None
     engines = Side(-(-gpus // min(gpus, 8)), min(gpus, 8)) if gpus else None
     overlaps = apart and _is_one_step_off(reading)
-    if interval := reading.whole("update_weights_interval"):
+    if (interval := reading.whole("update_weights_interval") or 1) > 1:
         reading.put("rl.sync.every", interval, reading.where("update_weights_interval"))
     of.put_sides(reading, trainer, engines, apart, (_NODES, _PER_NODE), (_ENGINES,))
     return Shape(updates, trainer, apart, overlaps=overlaps)
@@ -45,8 +45,8 @@ def _shape(reading: Reading) -> Shape:
 
 def _is_one_step_off(reading: Reading) -> bool:
     """Whether a rollout is generated while the one before is trained: the trainer waits less than it takes."""
-    waited = of.mean_of(reading.steady.steps, ["perf/train_wait_time"])
-    took = of.mean_of(reading.steady.steps, ["perf/rollout_time"])
+    waited = mean_of(reading.steady.steps, ["perf/train_wait_time"])
+    took = mean_of(reading.steady.steps, ["perf/rollout_time"])
     if waited is None or took is None or waited.value >= took.value:
         return False
     reading.put("rl.ahead", 1, f"{waited} is less than perf/rollout_time: train_async.py generates the next rollout")
@@ -56,11 +56,9 @@ def _is_one_step_off(reading: Reading) -> bool:
 
 def _change(reading: Reading, flat: dict[str, Any], shape: Shape) -> None:
     """Of Megatron-LM's printed arguments, those that a launch line would have."""
-    printed = len(flat) > 100  # all of them, with their defaults
-    if flat.get(_BIAS) in _OFF and _BIAS in flat:
-        flat["disable_bias_linear"] = True
-    known = {flag[2:].replace("-", "_") for flag in FLAGS} | {_NODES, _PER_NODE, "hf_checkpoint"}
-    for key in [key for key in flat if flat[key] in _OFF or (printed and key not in known)]:
+    printed = "data_parallel_size" in flat  # no flag: all arguments are there, with their defaults
+    known = {flag[2:].replace("-", "_") for flag in FLAGS} | TOOLS["slime"].keys.keys()
+    for key in [key for key in flat if flat[key] is None or (printed and key not in known)]:
         del flat[key]
     if reading.flag("use_dynamic_batch_size"):
         key, context = "max_tokens_per_gpu", "context_parallel_size"
@@ -103,4 +101,5 @@ SLIME = Framework(
     trainer=("*",),
     shape=_shape,
     change=_change,
+    inside=True,
 )

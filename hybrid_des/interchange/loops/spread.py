@@ -2,12 +2,12 @@
 
 With Z standard normal, a length is min(cap, exp(μ + σZ)). A log has its mean after the cut, and one of
 
-- the share s at the cap. With z = Φ⁻¹(1 − s), μ = ln cap − σz, and mean/cap = s + exp(σ²/2 − σz)·Φ(z − σ), which falls from 1
-  to s as σ grows: one solution if s < mean/cap < 1.
-- the standard deviation d after the cut: of a lognormal that nothing cuts, σ² = ln(1 + (d/mean)²); else from its first two
-  moments, E[min(cap, L)ᵏ] = exp(kμ + (kσ)²/2)·Φ(z − kσ) + capᵏ·s.
-- the largest of n of a step, on average m: ln m = μ + σz with z = Φ⁻¹((n − 3/8)/(n + 1/4)) (Blom, Statistical Estimates and
-  Transformed Beta-Variables, 1958), so that with mean = exp(μ + σ²/2), σ = z − √(z² − 2·ln(m/mean)).
+- the share s at the cap. With z = Φ⁻¹(1 − s), μ = ln cap − σz, and mean/cap = s + exp(σ²/2 − σz)·Φ(z − σ), which falls
+  from 1 to s as σ grows: one solution if s < mean/cap < 1.
+- the standard deviation d after the cut: of a lognormal that nothing cuts, σ² = ln(1 + (d/mean)²); else from its first
+  two moments, E[min(cap, L)ᵏ] = exp(kμ + (kσ)²/2)·Φ(z − kσ) + capᵏ·s.
+- the largest of n of a step, on average m: ln m = μ + σz with z = Φ⁻¹((n − 3/8)/(n + 1/4)) (Blom, Statistical Estimates
+  and Transformed Beta-Variables, 1958), so that with mean = exp(μ + σ²/2), σ = z − √(z² − 2·ln(m/mean)).
 """
 
 from collections.abc import Callable

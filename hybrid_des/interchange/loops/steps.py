@@ -176,7 +176,9 @@ def steady(steps: Sequence[Step], other: Iterable[str]) -> Steady:
     return Steady(plain or rest, first, len(rest) - len(plain) if plain else 0)
 
 
-def split_whole(steps: Sequence[Step], needed: Sequence[str], phases: Mapping[str, str]) -> tuple[list[Step], Step | None]:
+def split_whole(
+    steps: Sequence[Step], needed: Sequence[str], phases: Mapping[str, str]
+) -> tuple[list[Step], Step | None]:
     """The steps that have all they need, and the last one if it has only a part, as in a log that was cut."""
     whole = [step for step in steps if all(step.has(names.split("|")) for names in needed)]
     last = steps[-1] if steps else None

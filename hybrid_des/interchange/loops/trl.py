@@ -1,12 +1,13 @@
 """Logs of TRL's GRPOTrainer: vLLM on the trainer's GPUs, or a server on others.
 
-Names: trl/trainer/grpo_trainer.py, grpo_config.py (github.com/huggingface/trl), transformers/training_args.py. A mapping per
-logging step has lengths and `step_time`, the mean time of an optimizer step; no time of a phase is printed.
+Names: trl/trainer/grpo_trainer.py, grpo_config.py (github.com/huggingface/trl), transformers/training_args.py. A dict
+per logging step has lengths and `step_time`, the mean time of an optimizer step; no time of a phase is printed.
 """
 
 import re
 from typing import Any
 
+from hybrid_des.interchange.jobs.tools import TOOLS
 from hybrid_des.interchange.loops import framework as of
 from hybrid_des.interchange.loops.framework import Framework, Reading, Shape, Side
 from hybrid_des.interchange.loops.steps import Form, in_mapping
@@ -24,19 +25,32 @@ def _shape(reading: Reading) -> Shape:
         updates = max(1, passes // accumulated) * (reading.whole(_AGAIN) or 1)
         reading.put("rl.updates", updates, reading.where(_STEPS, _ACCUMULATION, _AGAIN))
         reading.put("rl.take", updates, "samples are generated for all of them at once")
-    of.put_batch(reading, each and accumulated and ranks and each * accumulated * ranks, _EACH, _ACCUMULATION, _RANKS[0])
+    batch = each * accumulated * ranks if each and accumulated and ranks else None
+    of.put_batch(reading, batch, _EACH, _ACCUMULATION, reading.key(*_RANKS))
     apart = reading.value(_MODE) == "server"
     per_node = min(ranks or 8, 8)
     trainer = Side(-(-ranks // per_node), per_node) if ranks else None
-    gpus = (reading.whole("tensor_parallel_size") or 1) * (reading.whole("data_parallel_size") or 1)
-    engines = Side(-(-gpus // per_node), min(gpus, per_node)) if apart and "tensor_parallel_size" in reading.found else None
-    of.put_sides(reading, trainer, engines, apart, (_RANKS[0], _MODE), ("tensor_parallel_size", "data_parallel_size"))
+    engines = Side(1, _gpus(reading)) if apart and "tensor_parallel_size" in reading.found else None
+    theirs = ("tensor_parallel_size", "data_parallel_size")
+    of.put_sides(reading, trainer, engines, apart, (reading.key(*_RANKS), _MODE), theirs)
     return Shape(updates, trainer, apart, logged=1 / (updates or 1))
 
 
+def _gpus(reading: Reading) -> int:
+    """GPUs of the server, by the command `trl vllm-serve`."""
+    return (reading.whole("tensor_parallel_size") or 1) * (reading.whole("data_parallel_size") or 1)
+
+
 def _change(reading: Reading, flat: dict[str, Any], shape: Shape) -> None:
+    """Of all printed arguments, those that the trainer's table knows; its GPUs."""
+    known = TOOLS["trainer"].keys
+    for key in [key for key in flat if key not in known]:
+        del flat[key]
     if shape.trainer is not None:
         flat |= {"num_machines": shape.trainer.nodes, "num_processes": shape.trainer.gpus}
+    prompt, response = reading.whole("max_prompt_length"), reading.whole("max_completion_length")
+    if prompt and response:
+        reading.put("model.sequence", prompt + response, reading.where("max_prompt_length", "max_completion_length"))
 
 
 TRL = Framework(

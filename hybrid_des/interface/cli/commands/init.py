@@ -1,11 +1,14 @@
-"""List the shipped scenarios, copy one, or make one from a model's config.json or another program's job.
+"""List the shipped scenarios, copy one, or make one from a model's config.json, another program's job, or a log.
 
 Without a name, the shipped scenarios are listed. A copy comes with the files that it builds on. `--from` takes a
 config.json of Hugging Face, its folder or the name of a published model; `--from-megatron` the flags of
 pretrain_gpt.py, a script or a manifest of Kubernetes that starts it, which is read and not run; `--from-job` the files
 of a job of another program. `--run -- bash run.sh 8B 1` runs the script in a copy of its folder, where torchrun,
-python, srun and others are replaced by programs that record what would start. --from can be combined with any of the
-three. Settings that are unknown, not modelled, not understood, rejected by Megatron-LM or assumed are listed; values
+python, srun and others are replaced by programs that record what would start. --from-verl, --from-nemo-rl,
+--from-slime, --from-skyrl and --from-trl take the log of a run of reinforcement learning: its settings and the means of
+its steady steps become a scenario with an `rl` section, and each number names its lines. --from can be combined with
+any of these.
+Settings that are unknown, not modelled, not understood, rejected by Megatron-LM or assumed are listed; values
 that cannot be read are UNKNOWN until --set states them. Existing files with other contents are kept, unless --force
 replaces them.
 """
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from hybrid_des.interchange.launched import Outcome
     from hybrid_des.scenario.definition import Scenario
 
+LOOPS = {"verl": "verl", "nemo-rl": "NeMo-RL", "slime": "slime", "skyrl": "SkyRL", "trl": "TRL"}
 MOST_MINOR = 8  # settings that are named in one line, of those whose names speak of nothing that is simulated
 
 
@@ -62,6 +66,11 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--tool", metavar="NAME", help="the program of --from-job or --run, where its keys do not identify it"
     )
+    for name, title in LOOPS.items():
+        parser.add_argument(
+            f"--from-{name}", dest=_dest(name), action="append", metavar="LOG", type=as_path,
+            help=f"the log of a run of {title}; after it, other files of the run, such as its script",
+        )  # fmt: skip
     parser.add_argument(
         "--json", action="store_true", help="print the list, the written files, or what was found, as JSON"
     )
@@ -71,17 +80,29 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--force", action="store_true", help="replace existing files, and name them")
 
 
+def _dest(loop: str) -> str:
+    return f"from_{loop.replace('-', '_')}"
+
+
+def _logs(args: argparse.Namespace) -> dict[str, list[Path]]:
+    """The logs that are given, by framework."""
+    return {name: getattr(args, _dest(name)) for name in LOOPS if getattr(args, _dest(name))}
+
+
 def run(args: argparse.Namespace) -> int:
     """Write the files, the scenario last."""
+    logs = _logs(args)
     if sum((args.line is not None, bool(args.job), args.run)) > 1:
         raise UsageError("init: expected one of --from-megatron, --from-job, which reads scripts too, and --run")
+    if len(logs) > 1 or (logs and (args.line is not None or args.job or args.run)):
+        raise UsageError(f"init: expected --from-{next(iter(logs))} alone, or with --from MODEL")
     if args.run != (args.command is not None) or args.command == []:
         raise UsageError("init: expected --run and, after --, what runs the script: init mine --run -- bash run.sh")
     if args.nth is not None and not args.run:
         raise UsageError("init: --nth needs --run")
     if args.tool is not None and not args.job and not args.run:
         raise UsageError("init: --tool needs --from-job or --run")
-    if args.run or args.job or args.model is not None or args.line is not None:
+    if logs or args.run or args.job or args.model is not None or args.line is not None:
         return _import(args)
     if args.set or (args.name is None and args.out is not None):
         where = "--from MODEL, --from-megatron LINE, --from-job FILE, or --run"
@@ -151,6 +172,7 @@ def _import(args: argparse.Namespace) -> int:
     (file,) = _write(args, {f"{name}.yaml": text})
     if args.json:
         facts = {
+            "from_log": imported.sources,
             "read": imported.read,
             "assumed": imported.assumed,
             "unknown": unknown,
@@ -165,6 +187,7 @@ def _import(args: argparse.Namespace) -> int:
     show(f"{file}: {then}", verbatim=True)
     known = len(imported.unread) - imported.minor
     for what, lines in (
+        ("from the log", imported.sources),
         ("read", imported.read),
         ("unknown", unknown),
         ("not modelled", imported.unmodelled),
@@ -212,6 +235,8 @@ def _read(args: argparse.Namespace) -> tuple[str, Imported]:
     from hybrid_des.interchange.launched import job_of, launch_of
 
     model_name, model = read_model(args.model) if args.model is not None else ("", None)
+    for loop, files in _logs(args).items():
+        return args.name or files[0].stem, _read_log(args, loop, files, model)
     if args.job:
         return args.name or args.job[0].stem, _read_job(args, model)
     if args.line is None and not args.run:
@@ -276,6 +301,14 @@ def _read_job(args: argparse.Namespace, model: Imported | None) -> Imported:
 
     args.set, stated, model = _of_job(args, model)
     return read_job(args.job, args.tool, stated, model)
+
+
+def _read_log(args: argparse.Namespace, loop: str, files: Sequence[Path], model: Imported | None) -> Imported:
+    """What the log of a run says, with a model where one is given."""
+    from hybrid_des.interchange.loops import read_loop
+
+    args.set, stated, model = _of_job(args, model)
+    return read_loop(files, loop, stated, model).imported
 
 
 def _of_job(args: argparse.Namespace, model: Imported | None) -> tuple[list[str], dict[str, Any], Imported | None]:
