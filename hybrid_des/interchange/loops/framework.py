@@ -102,7 +102,7 @@ class Reading:
         values: a scenario's, by path.
         sources: which number came from which line.
         assumed: what nothing says, one line each.
-        asked: what is to be stated, one line each.
+        asked: what is to be stated, a line for each path.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Reading:
     values: dict[str, Any] = field(default_factory=dict)
     sources: list[str] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
+    asked: dict[str, str] = field(default_factory=dict)
 
     def get(self, *keys: str) -> Setting | None:
         """The first of some settings that has a value; else the framework's own value of one."""
@@ -176,7 +176,7 @@ class Reading:
     def ask(self, path: str, what: str) -> None:
         """Leave a value open that nothing says."""
         self.values[path] = UNKNOWN
-        self.asked.append(f"{path}: nothing in the log says {what}; state it with --set {path}=VALUE")
+        self.asked[path] = f"{path}: nothing in the log says {what}; state it with --set {path}=VALUE"
 
     def mean(self, *phases: str) -> Mean | None:
         """The mean of what some phases take, in seconds of a step of the log."""
@@ -237,7 +237,7 @@ def put_sides(
     where = reading.where(*own, *theirs)
     reading.put("cluster.nodes", first + count, where, f"{first + count}, of {per_node} GPUs")
     reading.values["cluster.gpus_per_node"] = per_node
-    nodes = str(first) if count == 1 else f"{first}-{first + count - 1}"
+    nodes = first if count == 1 else f"{first}-{first + count - 1}"
     reading.put("rl.rollout.nodes", nodes, f"those after the trainer's {first}")
     if per_node < max(trainer.per_node, engines.per_node):
         reading.assumed.append(f"cluster.gpus_per_node: {per_node}: nodes are counted in parts that one side has alone")

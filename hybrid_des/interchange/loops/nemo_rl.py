@@ -14,6 +14,7 @@ from hybrid_des.interchange.loops.steps import Form, bullets, mean_of
 
 _PROMPTS, _SAMPLES = "grpo.num_prompts_per_step", "grpo.num_generations_per_prompt"
 _BATCH = "policy.train_global_batch_size"
+_NEW, _ALL = "policy.generation.max_new_tokens", "policy.max_total_sequence_length"
 _ASYNC, _COLOCATED = "grpo.async_grpo", "policy.generation.colocated"
 _NODES, _PER_NODE = "cluster.num_nodes", "cluster.gpus_per_node"
 _ENGINE_NODES, _ENGINES_PER_NODE = f"{_COLOCATED}.resources.num_nodes", f"{_COLOCATED}.resources.gpus_per_node"
@@ -26,6 +27,7 @@ def _shape(reading: Reading) -> Shape:
         reading.put("rl.updates", updates, reading.where(_PROMPTS, _SAMPLES, _BATCH))
         reading.put("rl.take", updates, "all samples of a step are there before it is trained")
     of.put_batch(reading, batch, _BATCH)
+    _put_lengths(reading)
     is_async = reading.flag(f"{_ASYNC}.enabled")
     if is_async:
         _asynchronous(reading)
@@ -65,19 +67,19 @@ def _change(reading: Reading, flat: dict[str, Any], shape: Shape) -> None:
         if reading.flag(f"policy.{packing}.enabled"):
             key = f"policy.{packing}.train_mb_tokens"
             of.put_packing(reading, kind, reading.whole(key), 1, key)
-    prompt = _prompt(reading)
-    if prompt is not None:
-        reading.put("rl.prompt", *prompt)
 
 
-def _prompt(reading: Reading) -> tuple[int, str] | None:
-    """Tokens of a prompt: those of a sample by its two rates, less the response."""
-    means = [mean_of(reading.steady.steps, [name]) for name in (*_RATES, _MEAN)]
-    tokens, samples, response = means
+def _put_lengths(reading: Reading) -> None:
+    """Put the tokens of a prompt: those of a sample by its two rates, less the response; what they leave of the most."""
+    tokens, samples, response = (mean_of(reading.steady.steps, [name]) for name in (*_RATES, _MEAN))
     if tokens is None or samples is None or response is None or tokens.value / samples.value <= response.value:
-        return None
-    length = round(tokens.value / samples.value - response.value)
-    return length, f"{_RATES[0]} / {_RATES[1]} less {_MEAN}, lines {tokens.first} to {tokens.last}"
+        return
+    prompt = round(tokens.value / samples.value - response.value)
+    source = f"{_RATES[0]} / {_RATES[1]} less {_MEAN}, lines {tokens.first} to {tokens.last}"
+    reading.put("rl.prompt", prompt, source, f"{prompt} tokens")
+    new, all_of_it = reading.whole(_NEW), reading.whole(_ALL)
+    if new and all_of_it and new > all_of_it - prompt > 0:
+        reading.put("rl.response.max", all_of_it - prompt, f"{reading.where(_ALL)}, less the prompt")
 
 
 _MEAN, _RATES = "Mean Generation Length", ("E2E (Tokens/sec)", "E2E (Samples/sec)")
@@ -102,7 +104,7 @@ NEMO_RL = Framework(
     lengths={of.MEAN: _MEAN},
     settings={
         "rl.samples": (_SAMPLES,),
-        "rl.response.max": ("policy.generation.max_new_tokens", "policy.max_total_sequence_length"),
+        "rl.response.max": (_NEW, _ALL),
         "rl.rollout.tensor": ("policy.generation.vllm_cfg.tensor_parallel_size",),
         "rl.rollout.expert": ("policy.generation.vllm_cfg.expert_parallel_size",),
         "rl.rollout.concurrency": ("policy.generation.vllm_kwargs.max_num_seqs",),

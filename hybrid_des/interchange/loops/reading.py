@@ -152,25 +152,34 @@ def _shape(reading: Reading) -> Shape:
 
 def _lengths(reading: Reading, shape: Shape) -> None:
     """Put the lengths of responses and prompts."""
-    mean, largest, prompt = (reading.length(what) for what in (of.MEAN, of.LARGEST, of.PROMPT))
-    keys = reading.framework.settings[_CAP]
-    cap = reading.whole(*keys)
+    mean, prompt = reading.length(of.MEAN), reading.length(of.PROMPT)
     reading.values["rl.response.kind"] = "lognormal"
     if mean is None:
         reading.ask("rl.response.mean", "the mean length of responses")
     else:
         reading.put("rl.response.mean", round(mean.value), str(mean), f"{mean.value:,.0f} tokens")
-    _spread(reading, shape, mean, cap)
+    if _CAP not in reading.values:
+        _put_cap(reading)
+    cap = reading.values[_CAP]
+    _spread(reading, shape, mean, cap if isinstance(cap, int) else None)
+    if prompt is not None:
+        reading.put("rl.prompt", round(prompt.value), str(prompt), f"{prompt.value:,.0f} tokens")
+    elif "rl.prompt" not in reading.values:
+        reading.ask("rl.prompt", "the tokens of prompts")
+
+
+def _put_cap(reading: Reading) -> None:
+    """Put where responses are cut: the setting, else the longest one."""
+    keys, largest = reading.framework.settings[_CAP], reading.length(of.LARGEST)
+    cap = reading.whole(*keys)
     if cap is not None:
         reading.put(_CAP, cap, reading.where(reading.key(*keys)))
     elif largest is not None:
         having = [step for step in reading.steady.steps if step.has(largest.names)]
-        cap = round(max(step.numbers[largest.names[0]].value for step in having))
-        reading.put(_CAP, cap, f"the longest in the log: {largest.names[0]}", f"{cap:,} tokens")
+        longest = round(max(step.numbers[largest.names[0]].value for step in having))
+        reading.put(_CAP, longest, f"the longest in the log: {largest.names[0]}", f"{longest:,} tokens")
     else:
         reading.ask(_CAP, "where responses are cut")
-    if prompt is not None:
-        reading.put("rl.prompt", round(prompt.value), str(prompt), f"{prompt.value:,.0f} tokens")
 
 
 def _spread(reading: Reading, shape: Shape, mean: Mean | None, cap: int | None) -> None:
@@ -198,6 +207,14 @@ def _sigmas(reading: Reading, shape: Shape, mean: Mean, cap: int | None) -> Iter
     if largest is not None and samples and (not cap or largest.value < cap):
         text = f"from the mean and the longest of {samples:,} responses, {largest.value:,.0f} tokens: {largest}"
         yield from_largest(mean.value, largest.value, samples), text
+
+
+def _make_room(reading: Reading) -> None:
+    """Let a micro-batch hold the longest sample, which frameworks leave alone in it."""
+    prompt, response, tokens = (reading.values.get(path) for path in ("rl.prompt", _CAP, "data.tokens"))
+    if isinstance(tokens, int) and isinstance(prompt, int) and isinstance(response, int) and prompt + response > tokens:
+        reading.values["data.tokens"] = prompt + response
+        reading.assumed.append(f"data.tokens: {prompt + response}: the longest sample, above the {tokens} of the log")
 
 
 def _times(reading: Reading, shape: Shape) -> Measured | None:
@@ -255,8 +272,6 @@ def _imported(reading: Reading, shape: Shape, log: _Log, fixed: Mapping[str, Any
     flat = without_program(reading.found)
     flat = {key: value for key, value in flat.items() if any(fnmatchcase(key, pattern) for pattern in own)}
     framework.change(reading, flat, shape)
-    if "rl.prompt" not in reading.values:
-        reading.ask("rl.prompt", "the tokens of prompts")
     if log.device is not None and "cluster.gpu" not in fixed:
         reading.put("cluster.gpu", log.device[0], f"named in line {log.device[1]}")
     stated = {**fixed} if not shape.apart else {path: value for path, value in fixed.items() if path != "cluster.nodes"}
@@ -265,13 +280,15 @@ def _imported(reading: Reading, shape: Shape, log: _Log, fixed: Mapping[str, Any
     if "data.packing" in reading.values:
         values.pop("schedule.microbatch_size", None)
     values.pop("schedule.microbatches", None)
+    _make_room(reading)
     said = _SAMPLE if "data.packing" in reading.values else ()
+    asked = [line for path, line in reading.asked.items() if path not in fixed]
     steps = f"{reading.name}: means of {reading.steady}"
     known = (*(f"{path}:" for path in reading.values), *said)
     kept = [line for line in trainer.assumed if not line.startswith(known)]
     return trainer._replace(
         values=values,
         assumed=(*reading.assumed, *kept),
-        unread=(*reading.asked, *trainer.unread),
+        unread=(*asked, *trainer.unread),
         sources=(steps, *reading.sources),
     )
