@@ -70,7 +70,7 @@ def _change(reading: Reading, flat: dict[str, Any], shape: Shape) -> None:
 
 
 def _put_lengths(reading: Reading) -> None:
-    """Put the tokens of a prompt: those of a sample by its two rates, less the response; what they leave of the most."""
+    """Put the tokens of a prompt, those of a sample by two rates less the response, and what they leave to it."""
     tokens, samples, response = (mean_of(reading.steady.steps, [name]) for name in (*_RATES, _MEAN))
     if tokens is None or samples is None or response is None or tokens.value / samples.value <= response.value:
         return

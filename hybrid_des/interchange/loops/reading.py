@@ -29,6 +29,9 @@ FRAMEWORKS: Mapping[str, Framework] = {
 MOST_HEAD = 100_000  # lines before the first step in which settings are looked for
 NEGLIGIBLE = 0.002  # of a step: rounding of its phases
 LEAST_AT_CAP = 10  # samples at the cap, over all steps, from which the spread is told
+_ORDER = (
+    "samples", "updates", "take", "ahead", "barrier", "prompt", "response", "rollout", "sync", "trainer", "rest",
+)  # fmt: skip
 _DEVICE, _CAP = "NVIDIA ", "rl.response.max"
 _SAMPLE = ("schedule.microbatch_size:", "model.sequence: every sample")  # said of jobs whose lengths are not known
 
@@ -83,10 +86,11 @@ def read_loop(
     """
     framework, log = FRAMEWORKS[name], _read(files[0], FRAMEWORKS[name])
     label = str(files[0])
-    whole, cut = split_whole(log.steps.all, framework.needed, framework.phases)
+    other = [number for number, phase in framework.phases.items() if phase == of.OTHER]
+    always = [name for name in (*framework.phases, *framework.lengths.values()) if name not in other]
+    whole, cut = split_whole(log.steps.all, framework.needed, always)
     if not whole:
         raise UsageError(_without_steps(label, name, log, cut is not None))
-    other = [number for number, phase in framework.phases.items() if phase == of.OTHER]
     found = _settings(files, log)
     reading = Reading(label, framework, found, steady(whole, other))
     if cut is not None:
@@ -266,6 +270,11 @@ def _seconds(value: float) -> str:
     return f"{max(value, 0.0):.4g} s"
 
 
+def _place(path: str) -> int:
+    section, _, key = path.partition(".")
+    return _ORDER.index(key.partition(".")[0]) if section == "rl" else len(_ORDER)
+
+
 def _imported(reading: Reading, shape: Shape, log: _Log, fixed: Mapping[str, Any], model: Imported | None) -> Imported:
     """The trainer's values by its settings, and those of the loop above them."""
     framework, own = reading.framework, reading.framework.trainer
@@ -276,7 +285,7 @@ def _imported(reading: Reading, shape: Shape, log: _Log, fixed: Mapping[str, Any
         reading.put("cluster.gpu", log.device[0], f"named in line {log.device[1]}")
     stated = {**fixed} if not shape.apart else {path: value for path, value in fixed.items() if path != "cluster.nodes"}
     trainer = read_settings(flat, framework.tool, reading.name, stated, model)
-    values = {**trainer.values, **reading.values}
+    values = {**trainer.values, **dict(sorted(reading.values.items(), key=lambda one: _place(one[0])))}
     if "data.packing" in reading.values:
         values.pop("schedule.microbatch_size", None)
     values.pop("schedule.microbatches", None)

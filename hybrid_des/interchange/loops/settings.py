@@ -28,6 +28,7 @@ _ATTRIBUTE = re.compile(r"\s*(\w+)=(.*?),?\s*")
 _CLASS = re.compile(r".*?\b\w*Config\(\s*|.*?\b\w*Arguments\(\s*")
 _LINE_OF_YAML = re.compile(r" *(?:- .*|-|[\w./\"'-]+:(?: .*)?)")
 _COMMAND = re.compile(r"\b(?:python3?|torchrun|accelerate launch|ray job submit|uv run|deepspeed)\b|^\s*trl \w+")
+_MEMBER = re.compile(r"<?[A-Z]\w*\.([a-z]\w*)(?:: .*>)?")
 _OBJECT = re.compile(r"<[^<>\n]*>")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -194,7 +195,9 @@ def _value(node: ast.expr) -> Any:
 
 
 def _literal(text: str) -> Any:
-    """A value from how Python shows it."""
+    """A value from how Python shows it, such as 8, 'vllm', AttnBackend.flash or <AttnBackend.flash: 1>."""
+    if match := _MEMBER.fullmatch(text):
+        return match[1]
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError):

@@ -1,7 +1,7 @@
 """What a run printed of each step: numbers by name, each with its line, and their means over the steady steps."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -177,10 +177,21 @@ def steady(steps: Sequence[Step], other: Iterable[str]) -> Steady:
 
 
 def split_whole(
-    steps: Sequence[Step], needed: Sequence[str], phases: Mapping[str, str]
+    steps: Sequence[Step], needed: Sequence[str], names: Sequence[str]
 ) -> tuple[list[Step], Step | None]:
-    """The steps that have all they need, and the last one if it has only a part, as in a log that was cut."""
-    whole = [step for step in steps if all(step.has(names.split("|")) for names in needed)]
+    """The steps that have all they need, and the last one if it was cut: it lacks what the one before it has.
+
+    Args:
+        steps: all that a log begins.
+        needed: numbers that a step has, alternatives with a bar between them.
+        names: numbers that every step has, if one has them.
+    """
+    whole = [step for step in steps if all(step.has(one.split("|")) for one in needed)]
     last = steps[-1] if steps else None
-    cut = last is not None and (not whole or last is not whole[-1]) and last.has(phases)
-    return whole, last if cut else None
+    if last is None:
+        return whole, None
+    if not whole or last is not whole[-1]:
+        return whole, last if last.has(names) or not last.numbers else None
+    if len(whole) > 1 and not {*whole[-2].numbers} & {*names} <= last.numbers.keys():
+        return whole[:-1], last
+    return whole, None
