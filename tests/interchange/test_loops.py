@@ -89,7 +89,7 @@ def test_a_log_cut_anywhere_has_the_means_of_whole_steps(name, tmp_path):
 
     of_whole_steps = {means(size) for size in (second, *rest)}
     assert len(of_whole_steps) >= 3
-    assert {means(size) for size in range(second, len(content), 37)} <= of_whole_steps
+    assert {means(size) for size in range(second, len(content), 101)} <= of_whole_steps
     with pytest.raises(UsageError, match=r"run.log:?\d*: (no step of|cut before)"):
         means(first)
 

@@ -104,13 +104,13 @@ def read_loop(
 def _read(file: Path, framework: Framework) -> _Log:
     """Read a log once, from top to bottom."""
     steps, head = Steps(framework.form), list[Line]()
-    marks: dict[str, int] = {}
+    marks, unseen = dict[str, int](), [*FRAMEWORKS.values()]
     device: tuple[str, int] | None = None
     line = Line(0, "", "")
     for line in lines_of(file):
-        for name, other in FRAMEWORKS.items():
-            if name not in marks and other.marks.search(line.text):
-                marks[name] = line.number
+        if framework.title not in marks:
+            marks |= {one.title: line.number for one in unseen if one.marks.search(line.text)}
+            unseen = [one for one in unseen if one.title not in marks]
         if device is None and _DEVICE in line.text:
             named = gpus.named_in(line.text[line.text.index(_DEVICE) :][:60])
             device = None if named is None else (named, line.number)
@@ -122,10 +122,10 @@ def _read(file: Path, framework: Framework) -> _Log:
 def _without_steps(label: str, name: str, log: _Log, cut: bool) -> str:
     """Why a log has no whole step."""
     title = FRAMEWORKS[name].title
-    others = {other: line for other, line in log.marks.items() if other != name}
-    if name not in log.marks and others:
-        other, line = min(others.items(), key=lambda one: one[1])
-        return f"{label}:{line}: the log of {FRAMEWORKS[other].title}, not of {title}; give it with --from-{other}"
+    if title not in log.marks and log.marks:
+        other, line = min(log.marks.items(), key=lambda one: one[1])
+        option = next(one for one, framework in FRAMEWORKS.items() if framework.title == other)
+        return f"{label}:{line}: the log of {other}, not of {title}; give it with --from-{option}"
     needed = " and ".join(one.replace("|", " or ") for one in FRAMEWORKS[name].needed)
     if cut or log.steps.all:
         return f"{label}:{log.last.number}: cut before the first step was whole; expected {needed} of {title}"

@@ -6,7 +6,7 @@
 - attributes of transformers' arguments, a line each: `GRPOConfig(`, `num_generations=8,`, …
 - a command, with values by path (`trainer.nnodes=8`) or flags (`--rollout-batch-size 32`)
 
-What a configuration says counts more than the command, whose variables may have no value there.
+Of several that say the same, the largest counts: the configuration, which has what the command says, too.
 """
 
 import ast
@@ -21,7 +21,6 @@ from hybrid_des.interchange.jobs.mappings import PROGRAM, mapping_of_words, plai
 from hybrid_des.interchange.loops.log_lines import Line
 
 FEWEST = 4  # values of a configuration
-MOST_LINES = 200_000  # of a log's start in which settings are looked for
 _MOST_BLOCK = 5_000  # lines of a configuration
 _DOTS = re.compile(r"\s*([a-z]\w*) \.{2,} (.*?)\s*")
 _ATTRIBUTE = re.compile(r"\s*(\w+)=(.*?),?\s*")
@@ -49,10 +48,10 @@ def settings_in(lines: Sequence[Line]) -> Found:
     for line in lines:
         by_writer.setdefault(line.writer, []).append(line)
     found: Found = {}
-    for read in (_commands, _arguments, _attributes, _blocks, _mappings):
-        blocks = [block for own in by_writer.values() for block in read(own) if len(block) >= FEWEST]
-        for block in sorted(blocks, key=len):  # of several, the largest counts most
-            found.update(block)
+    readers = (_commands, _arguments, _attributes, _blocks, _mappings)
+    blocks = (block for own in by_writer.values() for read in readers for block in read(own))
+    for block in sorted((block for block in blocks if len(block) >= FEWEST), key=len):
+        found.update(block)
     return found
 
 
@@ -150,7 +149,7 @@ def _mappings(lines: Sequence[Line]) -> Iterator[Found]:
 
 def _start(text: str) -> str | None:
     """Where a mapping or a call with values begins in a line."""
-    match = re.search(r"(?:[A-Za-z_]\w*\(\w+=)?\{\s*['\"][\w.-]+['\"]\s*:", text)
+    match = re.search(r"(?:[A-Z]\w*\(\w+=)+(?:\{|'|\d)|\{\s*['\"][\w.-]+['\"]\s*:", text)
     return text[match.start() :] if match else None
 
 
