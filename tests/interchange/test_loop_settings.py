@@ -17,11 +17,11 @@ MAPPING = """noise {not a mapping}
 (Runner pid=1)  'd': [1, 2],
 (Runner pid=1)  'e': <Kind.two: 2>, 'f': None}
 """
-CALL = "config: Master(cluster={'num_nodes': 4}, policy=Policy(name='q', size=8), grpo={'a': 1, 'b': True})\n"
+CALL = "config: Master(cluster={'num_nodes': 4}, policy=Policy(name='q', size=8), grpo={'a': 1})\n"
 YAML = "start\nrun:\n  nodes: 4\n  name: x\n  list: [1, 2]\n  deep:\n    on: true\nlast: 2.5\ndone!\n"
 ARGUMENTS = """--- arguments ---
-  global_batch_size ............................... 512
-  attention_backend ............................... AttnBackend.flash
+  batch_size ............................... 512
+  backend ............................... AttnBackend.flash
   lr .............................................. 1e-06
   swiglu .......................................... True
 """
@@ -40,9 +40,9 @@ def found(tmp_path, text):
     ("text", "wanted"),
     [
         (MAPPING, {"a.b": (1, 2), "a.c": ("x {y", 2), "d": ([1, 2], 4), "e": (None, 5), "f": (None, 5)}),
-        (CALL, {"cluster.num_nodes": (4, 1), "policy.name": ("q", 1), "policy.size": (8, 1), "grpo.a": (1, 1), "grpo.b": (True, 1)}),
+        (CALL, {"cluster.num_nodes": (4, 1), "policy.name": ("q", 1), "policy.size": (8, 1), "grpo.a": (1, 1)}),
         (YAML, {"run.nodes": (4, 3), "run.name": ("x", 4), "run.deep.on": (True, 7), "last": (2.5, 8)}),
-        (ARGUMENTS, {"global_batch_size": (512, 2), "attention_backend": ("flash", 3), "lr": (1e-6, 4), "swiglu": (True, 5)}),
+        (ARGUMENTS, {"batch_size": (512, 2), "backend": ("flash", 3), "lr": (1e-6, 4), "swiglu": (True, 5)}),
         (ATTRIBUTES, {"num_generations": (8, 2), "output_dir": ("out/a", 3), "bf16": (True, 4), "lr": (1e-6, 5)}),
         (COMMAND, {"a.n": (4, 1), "b.c": ("two", 1), "flag_d": (7, 1)}),
     ],

@@ -1,6 +1,5 @@
 """Logs of reinforcement learning: each number is that of the lines it names, and a bad log is answered in one line."""
 
-import math
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ import yaml
 from support.tables import from_table
 
 from hybrid_des.errors import UsageError
-from hybrid_des.interchange.loops import FRAMEWORKS, read_loop, reached
+from hybrid_des.interchange.loops import FRAMEWORKS, read_loop
 from hybrid_des.scenario.composition import nested
 from hybrid_des.scenario.loading import scenario_from
 
@@ -163,16 +162,5 @@ def test_a_bad_log_is_answered_in_one_line(tmp_path, content, said):
 
 
 def test_a_log_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(UsageError, match="none.log: No such file"):
+    with pytest.raises(UsageError, match=r"none\.log: No such file"):
         read(tmp_path / "none.log")
-
-
-@pytest.mark.parametrize("share", [0.3, 0.61, 1.0, 1.9])
-def test_the_share_of_engines_is_that_of_the_run(share):
-    found = reached(7 + 100 / share, lambda value: 7 + 100 / value)
-    assert found == pytest.approx(share, rel=2e-3)
-
-
-def test_a_time_out_of_reach_has_no_share():
-    assert reached(1.0, lambda value: 20 + 100 / value) is None
-    assert reached(math.inf, lambda value: 20 + 100 / value) is None

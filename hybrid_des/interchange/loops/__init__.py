@@ -8,11 +8,9 @@ steps          numbers of each step, and their means over the steady ones
 spread         sigma of lengths from their mean and what else a log has
 framework      what is known of a framework's logs, and a log while it is read
 verl, nemo_rl, slime, skyrl, trl     the words of each framework
-engine_share   the engine's share, from what generation took
 reading        all of it as a scenario's values
 """
 
-from hybrid_des.interchange.loops.engine_share import reached
 from hybrid_des.interchange.loops.reading import FRAMEWORKS, LoopRead, Measured, read_loop
 
-__all__ = ["FRAMEWORKS", "LoopRead", "Measured", "reached", "read_loop"]
+__all__ = ["FRAMEWORKS", "LoopRead", "Measured", "read_loop"]

@@ -16,6 +16,7 @@ from hybrid_des.files import open_file
 LARGEST = 2**32  # bytes of a log that are read
 LONGEST = 2**20  # bytes of a line
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_BEFORE = ("(", "[", " ")  # what a writer may begin with
 _WRITER = re.compile(r"\s*(\(\w[\w.:]* (?:pid|ip)=[^)]*\)|\[(?:rank|default)\d+\]:)\s?")
 
 
@@ -58,8 +59,10 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[Line]:
         if size > LARGEST:
             raise UsageError(f"{name}: larger than {LARGEST // 2**30} GiB; expected the log of a run")
         whole = given.endswith(b"\n")
-        for text in _COLOUR.sub("", given.decode(errors="replace")).rstrip("\r\n").split("\r"):
-            match = _WRITER.match(text)
+        plain = given.decode(errors="replace")
+        plain = _COLOUR.sub("", plain) if "\x1b" in plain else plain
+        for text in plain.rstrip("\r\n").split("\r"):
+            match = _WRITER.match(text) if text[:1] in _BEFORE else None
             yield Line(number, match[1] if match else "", text[match.end() :] if match else text, whole)
     if not number:
         raise UsageError(f"{name}: empty; expected the log of a run")

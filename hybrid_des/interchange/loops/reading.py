@@ -98,6 +98,8 @@ def read_loop(
     shape = _shape(reading)
     _lengths(reading, shape)
     measured = _times(reading, shape)
+    if measured is not None:
+        reading.sources.append(f"{measured.kind} {_seconds(measured.seconds)}: {measured.source}")
     return LoopRead(_imported(reading, shape, log, fixed or {}, model), measured)
 
 

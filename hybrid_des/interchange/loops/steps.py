@@ -176,9 +176,7 @@ def steady(steps: Sequence[Step], other: Iterable[str]) -> Steady:
     return Steady(plain or rest, first, len(rest) - len(plain) if plain else 0)
 
 
-def split_whole(
-    steps: Sequence[Step], needed: Sequence[str], names: Sequence[str]
-) -> tuple[list[Step], Step | None]:
+def split_whole(steps: Sequence[Step], needed: Sequence[str], names: Sequence[str]) -> tuple[list[Step], Step | None]:
     """The steps that have all they need, and the last one if it was cut: it lacks what the one before it has.
 
     Args:

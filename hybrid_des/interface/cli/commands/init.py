@@ -235,8 +235,8 @@ def _read(args: argparse.Namespace) -> tuple[str, Imported]:
     from hybrid_des.interchange.launched import job_of, launch_of
 
     model_name, model = read_model(args.model) if args.model is not None else ("", None)
-    for loop, files in _logs(args).items():
-        return args.name or files[0].stem, _read_log(args, loop, files, model)
+    if logs := _logs(args):
+        return _read_log(args, logs, model)
     if args.job:
         return args.name or args.job[0].stem, _read_job(args, model)
     if args.line is None and not args.run:
@@ -303,12 +303,13 @@ def _read_job(args: argparse.Namespace, model: Imported | None) -> Imported:
     return read_job(args.job, args.tool, stated, model)
 
 
-def _read_log(args: argparse.Namespace, loop: str, files: Sequence[Path], model: Imported | None) -> Imported:
-    """What the log of a run says, with a model where one is given."""
+def _read_log(args: argparse.Namespace, logs: dict[str, list[Path]], model: Imported | None) -> tuple[str, Imported]:
+    """What to call the run of a log, and what the log says, with a model where one is given."""
     from hybrid_des.interchange.loops import read_loop
 
+    ((loop, files),) = logs.items()
     args.set, stated, model = _of_job(args, model)
-    return read_loop(files, loop, stated, model).imported
+    return args.name or files[0].stem, read_loop(files, loop, stated, model).imported
 
 
 def _of_job(args: argparse.Namespace, model: Imported | None) -> tuple[list[str], dict[str, Any], Imported | None]:

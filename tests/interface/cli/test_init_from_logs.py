@@ -1,0 +1,71 @@
+"""`init --from-verl` and its kin: a log becomes a scenario that says which number came from which line."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from support.paths import TESTS
+
+from hybrid_des.interchange.loops import FRAMEWORKS
+from hybrid_des.interface.cli.commands.init import LOOPS
+from hybrid_des.scenario.loading import load
+
+LOGS = TESTS / "interchange" / "loops"
+
+
+def test_every_framework_is_an_option():
+    assert {name: framework.title for name, framework in FRAMEWORKS.items()} == LOOPS
+
+
+def test_a_log_becomes_a_scenario_that_names_its_lines(run, tmp_path):
+    code, out, err = run("init", "mine", "--from-verl", LOGS / "verl.log", "--out", tmp_path)
+    assert (code, out) == (0, f"{tmp_path}/mine.yaml: run it with hybrid-des {tmp_path}/mine.yaml\n")
+    mean = "from the log: rl.response.mean 1,610 tokens: response_length/mean, lines 30 to 33, mean of 3 steps"
+    assert mean in err and f"# {mean}" in (tmp_path / "mine.yaml").read_text().splitlines()
+    assert "from the log: generation 122 s: timing_s/gen, lines 30 to 33, mean of 3 steps" in err
+    scenario = load(tmp_path / "mine.yaml")
+    assert (scenario.rl.samples, scenario.rl.updates, scenario.batch) == (8, 4, 256)
+    assert (scenario.cluster.gpu.name, scenario.parallel.ranks) == ("h100", 16)
+
+
+def test_what_is_missing_is_stated_in_the_same_command(run, tmp_path):
+    arguments = ("init", "--from-nemo-rl", LOGS / "nemo_rl.log", "--out", tmp_path, "--json")
+    facts = json.loads(run(*arguments)[1])
+    assert facts["unknown"] == ["rl.response.sigma"]
+    assert any(line.startswith("rl.response.sigma: nothing in the log says") for line in facts["not_understood"])
+    facts = json.loads(run(*arguments, "--force", "--set", "rl.response.sigma=1", "--set", "cluster.gpu=h100")[1])
+    assert (facts["unknown"], facts["not_understood"]) == ([], [])
+    assert any(line.startswith("rl.trainer.time 156.7 s: policy_training + ") for line in facts["from_log"])
+    assert load(facts["file"]).rl.response.options.sigma == 1
+
+
+def test_a_script_can_stand_beside_a_log(run, tmp_path):
+    log = tmp_path / "run.log"
+    steps = [line for line in (LOGS / "verl.log").read_text().splitlines(keepends=True) if "step:" in line]
+    log.write_text("".join(steps))
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen3-8B data.train_batch_size=128 \\\n"
+        "  data.max_response_length=8192 actor_rollout_ref.actor.ppo_mini_batch_size=64 trainer.nnodes=1 \\\n"
+        "  actor_rollout_ref.rollout.n=4 trainer.n_gpus_per_node=8\n"
+    )
+    code, *_ = run("init", "mine", "--from-verl", log, "--from-verl", script, "--out", tmp_path)
+    scenario = load(tmp_path / "mine.yaml")
+    assert (code, scenario.batch, scenario.rl.updates, scenario.rl.samples) == (0, 256, 2, 4)
+
+
+def test_one_log_at_a_time(refused):
+    log = LOGS / "verl.log"
+    assert "init: expected --from-verl alone, or with --from MODEL" in refused(
+        "init", "mine", "--from-verl", log, "--from-job", log
+    )
+    assert "expected --from-verl alone" in refused("init", "mine", "--from-verl", log, "--from-trl", log)
+
+
+@pytest.mark.parametrize("name", [path.name for path in sorted(Path(LOGS).glob("*.log"))])
+def test_a_log_of_another_framework_is_refused(refused, name):
+    own = yaml.safe_load((LOGS / "expected.yaml").read_text())[name]["framework"]
+    other = "slime" if own != "slime" else "verl"
+    said = refused("init", "mine", f"--from-{other}", LOGS / name)
+    assert f"the log of {LOOPS[own]}, not of {LOOPS[other]}; give it with --from-{own}" in said
