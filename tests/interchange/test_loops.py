@@ -89,7 +89,7 @@ def test_a_log_cut_anywhere_has_the_means_of_whole_steps(name, tmp_path):
     of_whole_steps = {means(size) for size in (second, *rest)}
     assert len(of_whole_steps) >= 3
     assert {means(size) for size in range(second, len(content), 101)} <= of_whole_steps
-    with pytest.raises(UsageError, match=r"run.log:?\d*: (no step of|cut before)"):
+    with pytest.raises(UsageError, match=r"run.log:?\d*: (no whole step of|cut before)"):
         means(first)
 
 
@@ -108,7 +108,7 @@ def test_the_last_number_of_a_cut_line_is_not_read(tmp_path):
 def test_the_only_step_of_a_log_counts(tmp_path):
     loop = read(written(tmp_path, STEP.format(1, 100, 9, 20)))
     assert loop.imported.values["rl.rest"] == "7.5 s"
-    assert loop.imported.sources[0].endswith("means of 1 steps; left out: none")
+    assert loop.imported.sources[0].endswith("one step; left out: none")
 
 
 def test_what_a_log_does_not_say_is_asked_for(tmp_path):

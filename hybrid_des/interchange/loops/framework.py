@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN
-from hybrid_des.interchange.loops.settings import Found, Setting
+from hybrid_des.interchange.loops.settings import Setting, Settings
 from hybrid_des.interchange.loops.steps import Form, Mean, Steady, mean_of
 from hybrid_des.options import describe
 
@@ -97,7 +97,7 @@ class Reading:
     Attributes:
         name: of the file, for errors.
         framework: which one.
-        found: its settings, each with its line.
+        settings: its settings, each with its line.
         steady: the steps that are averaged.
         values: a scenario's, by path.
         sources: which number came from which line.
@@ -107,7 +107,7 @@ class Reading:
 
     name: str
     framework: Framework
-    found: Found
+    settings: Settings
     steady: Steady
     values: dict[str, Any] = field(default_factory=dict)
     sources: list[str] = field(default_factory=list)
@@ -116,7 +116,9 @@ class Reading:
 
     def get(self, *keys: str) -> Setting | None:
         """The first of some settings that has a value; else the framework's own value of one."""
-        given = (self.found[key] for key in keys if key in self.found and self.found[key].value not in _NOTHING)
+        given = (
+            self.settings[key] for key in keys if key in self.settings and self.settings[key].value not in _NOTHING
+        )
         own = (Setting(self.framework.defaults[key], 0) for key in keys if key in self.framework.defaults)
         return next(given, next(own, None))
 
@@ -148,8 +150,8 @@ class Reading:
         """Which settings something comes from: `data.train_batch_size, line 12`."""
         named, own = [], f"{self.framework.title}'s default of "
         for key in keys:
-            if key in self.found:
-                named.append(f"{key}, line {self.found[key].line}" if self.found[key].line else key)
+            if key in self.settings:
+                named.append(f"{key}, line {self.settings[key].line}" if self.settings[key].line else key)
             elif key in self.framework.defaults:
                 named.append(own + key)
         return "; ".join(named)
@@ -161,7 +163,7 @@ class Reading:
 
     def key(self, *keys: str) -> str:
         """The first of some settings that is given, or that has an own value."""
-        return next((key for key in keys if key in self.found or key in self.framework.defaults), keys[0])
+        return next((key for key in keys if key in self.settings or key in self.framework.defaults), keys[0])
 
     def flag(self, *keys: str) -> bool:
         """Whether a setting is on."""

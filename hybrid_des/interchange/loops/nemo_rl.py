@@ -31,7 +31,7 @@ def _shape(reading: Reading) -> Shape:
     is_async = reading.flag(f"{_ASYNC}.enabled")
     if is_async:
         _asynchronous(reading)
-    apart = is_async or (f"{_COLOCATED}.enabled" in reading.found and not reading.flag(f"{_COLOCATED}.enabled"))
+    apart = is_async or (f"{_COLOCATED}.enabled" in reading.settings and not reading.flag(f"{_COLOCATED}.enabled"))
     trainer, engines = _sides(reading, apart)
     of.put_sides(reading, trainer, engines, apart, (_NODES, _PER_NODE), (_ENGINE_NODES, _ENGINES_PER_NODE))
     return Shape(updates, trainer, apart, overlaps=is_async)
@@ -109,6 +109,7 @@ NEMO_RL = Framework(
         "rl.rollout.expert": ("policy.generation.vllm_cfg.expert_parallel_size",),
         "rl.rollout.concurrency": ("policy.generation.vllm_kwargs.max_num_seqs",),
         "rl.rollout.memory": ("policy.generation.vllm_cfg.gpu_memory_utilization",),
+        "rl.rollout.precision": ("policy.generation.vllm_cfg.precision",),
     },
     defaults={},
     trainer=("policy.*", "cluster.*"),

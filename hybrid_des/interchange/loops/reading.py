@@ -15,7 +15,7 @@ from hybrid_des.interchange.loops import framework as of
 from hybrid_des.interchange.loops.framework import Framework, Reading, Shape
 from hybrid_des.interchange.loops.log_lines import Line, lines_of
 from hybrid_des.interchange.loops.nemo_rl import NEMO_RL
-from hybrid_des.interchange.loops.settings import Found, Setting, settings_in, without_program
+from hybrid_des.interchange.loops.settings import Setting, Settings, settings_in, without_program
 from hybrid_des.interchange.loops.skyrl import SKYRL
 from hybrid_des.interchange.loops.slime import SLIME
 from hybrid_des.interchange.loops.spread import from_deviation, from_largest, from_share
@@ -32,6 +32,7 @@ LEAST_AT_CAP = 10  # samples at the cap, over all steps, from which the spread i
 _ORDER = (
     "samples", "updates", "take", "ahead", "barrier", "prompt", "response", "rollout", "sync", "trainer", "rest",
 )  # fmt: skip
+PRECISIONS = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16", "fp8": "fp8"}  # of engines
 _DEVICE, _CAP = "NVIDIA ", "rl.response.max"
 _SAMPLE = ("schedule.microbatch_size:", "model.sequence: every sample")  # said of jobs whose lengths are not known
 
@@ -91,8 +92,7 @@ def read_loop(
     whole, cut = split_whole(log.steps.all, framework.needed, always)
     if not whole:
         raise UsageError(_without_steps(label, name, log, cut is not None))
-    found = _settings(files, log)
-    reading = Reading(label, framework, found, steady(whole, other))
+    reading = Reading(label, framework, _settings(files, log), steady(whole, other))
     if cut is not None:
         reading.assumed.append(f"{label}:{cut.line}: cut in the middle of a step, which is left out")
     shape = _shape(reading)
@@ -125,22 +125,22 @@ def _without_steps(label: str, name: str, log: _Log, cut: bool) -> str:
     """Why a log has no whole step."""
     title = FRAMEWORKS[name].title
     if title not in log.marks and log.marks:
-        other, line = min(log.marks.items(), key=lambda one: one[1])
-        option = next(one for one, framework in FRAMEWORKS.items() if framework.title == other)
+        other, line = min(log.marks.items(), key=lambda item: item[1])
+        option = next(key for key, framework in FRAMEWORKS.items() if framework.title == other)
         return f"{label}:{line}: the log of {other}, not of {title}; give it with --from-{option}"
     needed = " and ".join(one.replace("|", " or ") for one in FRAMEWORKS[name].needed)
-    if cut or log.steps.all:
+    if log.steps.all and (cut or not log.last.whole):
         return f"{label}:{log.last.number}: cut before the first step was whole; expected {needed} of {title}"
-    return f"{label}: no step of {title} in {log.last.number:,} lines; expected {needed}"
+    return f"{label}: no whole step of {title} in {log.last.number:,} lines; expected {needed}"
 
 
-def _settings(files: Sequence[Path], log: _Log) -> Found:
+def _settings(files: Sequence[Path], log: _Log) -> Settings:
     """Settings of the log, over those of other files."""
-    found: Found = {}
+    beside: Settings = {}
     for file in files[1:]:
         flat = flat_mapping(read_text(file, "settings of the run"), str(file), is_file=True)
-        found |= {key: Setting(value, 0) for key, value in flat.items()}
-    return found | settings_in(log.head)
+        beside |= {key: Setting(value, 0) for key, value in flat.items()}
+    return beside | settings_in(log.head)
 
 
 def _shape(reading: Reading) -> Shape:
@@ -148,6 +148,9 @@ def _shape(reading: Reading) -> Shape:
     for path, keys in reading.framework.settings.items():
         if path != _CAP:
             reading.copy(path, *keys)
+    precision = reading.values.pop("rl.rollout.precision", None)
+    if precision in PRECISIONS:
+        reading.values["rl.rollout.precision"] = PRECISIONS[precision]
     if "rl.samples" not in reading.values:
         reading.ask("rl.samples", "the samples per prompt")
     shape = reading.framework.shape(reading)
@@ -237,16 +240,21 @@ def _times(reading: Reading, shape: Shape) -> Measured | None:
     if switch is not None and not shape.apart:
         reading.put("rl.rollout.switch", _seconds(switch.value / len(switch.names)), f"each of {switch}")
     if sync is not None:
-        reading.put("rl.sync.time", _seconds(sync.value * reading.values.get("rl.sync.every", 1)), str(sync))
+        reading.put("rl.sync.time", _seconds(sync.value), str(sync))
     else:
         reading.values["rl.sync.time"] = "0 s"
         where = "what is left of the step" if trainer else "the engine's share"
         reading.assumed.append(f"rl.sync.time: 0 s: no line of the log has it; it is in {where}")
+    every = reading.values.get("rl.sync.every", 1)
+    if sync is not None:
+        sync = sync._replace(value=sync.value / every)  # of a batch
     phases = [samples, trainer, *(() if inside else (sync, switch))]
     if trainer is not None and samples is not None:
         _rest(reading, shape, step, [mean for mean in phases if mean is not None])
-    is_alone = engines is not None and reading.values.get("rl.barrier")
-    return _measured(shape, step, engines if is_alone else None if shape.overlaps else samples)
+    generation = samples if not shape.overlaps else engines if reading.values.get("rl.barrier") else None
+    if generation is not None:
+        return Measured("generation", generation.value / shape.logged, str(generation))
+    return None if step is None else Measured("cycle", step.value / shape.logged * every, str(step))
 
 
 def _rest(reading: Reading, shape: Shape, step: Mean | None, phases: Sequence[Mean]) -> None:
@@ -261,13 +269,6 @@ def _rest(reading: Reading, shape: Shape, step: Mean | None, phases: Sequence[Me
     reading.put("rl.rest", _seconds(left), f"{step}, less {names}")
 
 
-def _measured(shape: Shape, step: Mean | None, generation: Mean | None) -> Measured | None:
-    """What the engines' speed follows from: generation alone, or the time from sync to sync."""
-    if generation is not None:
-        return Measured("generation", generation.value / shape.logged, str(generation))
-    return None if step is None else Measured("cycle", step.value / shape.logged, str(step))
-
-
 def _seconds(value: float) -> str:
     return f"{max(value, 0.0):.4g} s"
 
@@ -280,21 +281,21 @@ def _place(path: str) -> int:
 def _imported(reading: Reading, shape: Shape, log: _Log, fixed: Mapping[str, Any], model: Imported | None) -> Imported:
     """The trainer's values by its settings, and those of the loop above them."""
     framework, own = reading.framework, reading.framework.trainer
-    flat = without_program(reading.found)
+    flat = without_program(reading.settings)
     flat = {key: value for key, value in flat.items() if any(fnmatchcase(key, pattern) for pattern in own)}
     framework.change(reading, flat, shape)
     if log.device is not None and "cluster.gpu" not in fixed:
         reading.put("cluster.gpu", log.device[0], f"named in line {log.device[1]}")
     stated = {**fixed} if not shape.apart else {path: value for path, value in fixed.items() if path != "cluster.nodes"}
     trainer = read_settings(flat, framework.tool, reading.name, stated, model)
-    values = {**trainer.values, **dict(sorted(reading.values.items(), key=lambda one: _place(one[0])))}
+    values = {**trainer.values, **dict(sorted(reading.values.items(), key=lambda item: _place(item[0])))}
     if "data.packing" in reading.values:
         values.pop("schedule.microbatch_size", None)
     values.pop("schedule.microbatches", None)
     _make_room(reading)
     said = _SAMPLE if "data.packing" in reading.values else ()
     asked = [line for path, line in reading.asked.items() if path not in fixed]
-    steps = f"{reading.name}: means of {reading.steady}"
+    steps = f"{reading.name}: {reading.steady}"
     known = (*(f"{path}:" for path in reading.values), *said)
     kept = [line for line in trainer.assumed if not line.startswith(known)]
     return trainer._replace(

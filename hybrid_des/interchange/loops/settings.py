@@ -39,23 +39,23 @@ class Setting(NamedTuple):
     line: int
 
 
-Found = dict[str, Setting]
+Settings = dict[str, Setting]
 
 
-def settings_in(lines: Sequence[Line]) -> Found:
+def settings_in(lines: Sequence[Line]) -> Settings:
     """All settings of the start of a log, by dotted key."""
     by_writer: dict[str, list[Line]] = {}
     for line in lines:
         by_writer.setdefault(line.writer, []).append(line)
-    found: Found = {}
+    settings: Settings = {}
     readers = (_commands, _arguments, _attributes, _blocks, _mappings)
     blocks = (block for own in by_writer.values() for read in readers for block in read(own))
     for block in sorted((block for block in blocks if len(block) >= FEWEST), key=len):
-        found.update(block)
-    return found
+        settings.update(block)
+    return settings
 
 
-def _commands(lines: Sequence[Line]) -> Iterator[Found]:
+def _commands(lines: Sequence[Line]) -> Iterator[Settings]:
     """What commands say, with lines that a backslash continues."""
     at = 0
     while at < len(lines):
@@ -75,18 +75,18 @@ def _commands(lines: Sequence[Line]) -> Iterator[Found]:
         yield {key: Setting(value, line.number) for key, value in flat.items() if "$" not in str(value)}
 
 
-def _arguments(lines: Sequence[Line]) -> Iterator[Found]:
+def _arguments(lines: Sequence[Line]) -> Iterator[Settings]:
     """Megatron-LM's arguments (megatron/training/arguments.py, _print_args)."""
-    block: Found = {}
+    block: Settings = {}
     for line in lines:
         if match := _DOTS.fullmatch(line.text):
             block[match[1]] = Setting(_literal(match[2]), line.number)
     yield block
 
 
-def _attributes(lines: Sequence[Line]) -> Iterator[Found]:
+def _attributes(lines: Sequence[Line]) -> Iterator[Settings]:
     """Arguments as transformers prints them (TrainingArguments.__str__)."""
-    inside, block = False, Found()
+    inside, block = False, Settings()
     for line in lines:
         if not inside:
             inside, block = _CLASS.fullmatch(line.text) is not None, {}
@@ -97,7 +97,7 @@ def _attributes(lines: Sequence[Line]) -> Iterator[Found]:
             yield block
 
 
-def _blocks(lines: Sequence[Line]) -> Iterator[Found]:
+def _blocks(lines: Sequence[Line]) -> Iterator[Settings]:
     """Runs of lines that are YAML."""
     block: list[Line] = []
     for line in (*lines, Line(0, "", "%")):
@@ -109,7 +109,7 @@ def _blocks(lines: Sequence[Line]) -> Iterator[Found]:
         block = []
 
 
-def _of_yaml(block: Sequence[Line]) -> Iterator[Found]:
+def _of_yaml(block: Sequence[Line]) -> Iterator[Settings]:
     try:
         node = yaml.compose("\n".join(line.text for line in block), _LOADER)
         yield dict(_nodes(node, "", block))
@@ -127,7 +127,7 @@ def _nodes(node: Any, at: str, block: Sequence[Line]) -> Iterator[tuple[str, Set
             yield path, Setting(yaml.load(value.value, _LOADER), block[key.start_mark.line].number)
 
 
-def _mappings(lines: Sequence[Line]) -> Iterator[Found]:
+def _mappings(lines: Sequence[Line]) -> Iterator[Settings]:
     """Mappings and calls as Python prints them."""
     at = 0
     while at < len(lines):
@@ -159,7 +159,7 @@ def _depth(text: str) -> int:
     return sum(map(plain.count, "([{")) - sum(map(plain.count, ")]}"))
 
 
-def _of_python(texts: Sequence[str], lines: Sequence[Line]) -> Found:
+def _of_python(texts: Sequence[str], lines: Sequence[Line]) -> Settings:
     try:
         tree = ast.parse(_OBJECT.sub("None", "\n".join(texts)).strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -174,7 +174,7 @@ def _members(node: ast.expr, at: str, lines: Sequence[Line]) -> Iterator[tuple[s
         if [*_pairs(value)]:
             yield from _members(value, f"{path}.", lines)
         else:
-            yield path, Setting(_value(value), lines[value.lineno - 1].number)
+            yield path, Setting(_evaluated(value), lines[value.lineno - 1].number)
 
 
 def _pairs(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
@@ -186,7 +186,7 @@ def _pairs(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
         yield from ((one.arg, one.value) for one in node.keywords if one.arg)
 
 
-def _value(node: ast.expr) -> Any:
+def _evaluated(node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
     except (ValueError, RecursionError):
@@ -203,6 +203,6 @@ def _literal(text: str) -> Any:
         return text
 
 
-def without_program(found: Mapping[str, Setting]) -> dict[str, Any]:
+def without_program(settings: Mapping[str, Setting]) -> dict[str, Any]:
     """Plain values by dotted key, without the module that a command starts."""
-    return {key: setting.value for key, setting in found.items() if not key.startswith(PROGRAM)}
+    return {key: setting.value for key, setting in settings.items() if not key.startswith(PROGRAM)}

@@ -37,7 +37,7 @@ def _shape(reading: Reading) -> Shape:
         reading.put("rl.take", updates, "all samples of a batch are generated before it is trained")
     of.put_batch(reading, mini and samples and mini * samples, _MINI, _SAMPLES)
     nodes, per_node, engines = reading.whole(_NODES), reading.whole(_PER_NODE), reading.whole(*_NUMBER)
-    apart = is_async or (_COLOCATED in reading.found and not reading.flag(_COLOCATED))
+    apart = is_async or (_COLOCATED in reading.settings and not reading.flag(_COLOCATED))
     gpus = engines or 0
     for kind in _RANKS:
         gpus *= reading.whole(*_ranks(kind)) or 1

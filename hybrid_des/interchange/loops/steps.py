@@ -137,10 +137,10 @@ def mean_of(steps: Sequence[Step], names: Sequence[str]) -> Mean | None:
     having = [step for step in steps if step.has(names)]
     if not having:
         return None
-    found = [[step.numbers[name] for name in names if name in step.numbers] for step in having]
-    lines = [number.line for numbers in found for number in numbers]
+    numbers = [[step.numbers[name] for name in names if name in step.numbers] for step in having]
+    lines = [number.line for own in numbers for number in own]
     present = tuple(name for name in names if any(name in step.numbers for step in having))
-    total = fmean(sum(number.value for number in numbers) for numbers in found)
+    total = fmean(sum(number.value for number in own) for own in numbers)
     return Mean(present, total, min(lines), max(lines), len(having))
 
 
@@ -160,7 +160,8 @@ class Steady(NamedTuple):
     def __str__(self) -> str:
         left = [f"the first {self.first}" if self.first > 1 else "the first one"] if self.first else []
         left += [f"{self.others} with a validation or a checkpoint"] if self.others else []
-        return f"{len(self.steps)} steps; left out: {' and '.join(left) or 'none'}"
+        many = f"means of {len(self.steps)} steps" if len(self.steps) > 1 else "one step"
+        return f"{many}; left out: {' and '.join(left) or 'none'}"
 
 
 def steady(steps: Sequence[Step], other: Iterable[str]) -> Steady:

@@ -22,18 +22,21 @@ def _shape(reading: Reading) -> Shape:
     passes = reading.whole(_STEPS) or accumulated
     updates = None
     if accumulated and passes:
-        updates = max(1, passes // accumulated) * (reading.whole(_AGAIN) or 1)
-        reading.put("rl.updates", updates, reading.where(_STEPS, _ACCUMULATION, _AGAIN))
+        updates = max(1, passes // accumulated)
+        reading.put("rl.updates", updates, reading.where(_STEPS, _ACCUMULATION))
         reading.put("rl.take", updates, "samples are generated for all of them at once")
     batch = each * accumulated * ranks if each and accumulated and ranks else None
     of.put_batch(reading, batch, _EACH, _ACCUMULATION, reading.key(*_RANKS))
     apart = reading.value(_MODE) == "server"
     per_node = min(ranks or 8, 8)
     trainer = Side(-(-ranks // per_node), per_node) if ranks else None
-    engines = Side(1, _gpus(reading)) if apart and "tensor_parallel_size" in reading.found else None
+    engines = Side(1, _gpus(reading)) if apart and "tensor_parallel_size" in reading.settings else None
     theirs = ("tensor_parallel_size", "data_parallel_size")
     of.put_sides(reading, trainer, engines, apart, (reading.key(*_RANKS), _MODE), theirs)
-    return Shape(updates, trainer, apart, logged=1 / (updates or 1))
+    again = reading.whole(_AGAIN) or 1
+    if again > 1:
+        reading.assumed.append(f"rl.trainer: samples are trained once, where {_AGAIN} says {again} times")
+    return Shape(updates, trainer, apart, logged=1 / ((updates or 1) * again))
 
 
 def _gpus(reading: Reading) -> int:

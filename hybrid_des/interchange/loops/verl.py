@@ -22,7 +22,7 @@ _ENGINE_NODES, _ENGINES_PER_NODE = ("rollout.nnodes", f"{_ROLLOUT}.nnodes"), ("r
 
 def _shape(reading: Reading) -> Shape:
     mini, samples = reading.whole(_MINI), reading.whole(_SAMPLES)
-    is_async = _TRIGGER in reading.found or f"{_ASYNC}.staleness_threshold" in reading.found
+    is_async = _TRIGGER in reading.settings or f"{_ASYNC}.staleness_threshold" in reading.settings
     updates = _asynchronous(reading) if is_async else _batches(reading, mini)
     nodes, per_node = reading.whole(_NODES), reading.whole(_PER_NODE)
     theirs = reading.whole(*_ENGINE_NODES, least=0)
@@ -39,10 +39,10 @@ def _shape(reading: Reading) -> Shape:
 
 def _batches(reading: Reading, mini: int | None) -> int | None:
     """Optimizer steps of a batch where all of it is generated first."""
-    batch, epochs = reading.whole(_BATCH), reading.whole(f"{_ACTOR}.ppo_epochs") or 1
+    batch = reading.whole(_BATCH)
     if not batch or not mini:
         return None
-    updates = max(1, round(batch / mini)) * epochs
+    updates = max(1, round(batch / mini))
     reading.put("rl.updates", updates, reading.where(_BATCH, _MINI))
     reading.put("rl.take", updates, "all samples of a batch are generated before it is trained")
     return updates
@@ -107,6 +107,7 @@ VERL = Framework(
         "rl.rollout.expert": (f"{_ROLLOUT}.expert_parallel_size",),
         "rl.rollout.concurrency": (f"{_ROLLOUT}.max_num_seqs",),
         "rl.rollout.memory": (f"{_ROLLOUT}.gpu_memory_utilization",),
+        "rl.rollout.precision": (f"{_ROLLOUT}.quantization",),
     },
     defaults={_SAMPLES: 1, _REQUIRED: 1, f"{_ASYNC}.staleness_threshold": 0.1, f"{_ASYNC}.partial_rollout": True},
     trainer=(
