@@ -243,8 +243,7 @@ def _times(reading: Reading, shape: Shape) -> Measured | None:
         reading.put("rl.sync.time", _seconds(sync.value), str(sync))
     else:
         reading.values["rl.sync.time"] = "0 s"
-        where = "what is left of the step" if trainer else "the engine's share"
-        reading.assumed.append(f"rl.sync.time: 0 s: no line of the log has it; it is in {where}")
+        reading.assumed.append("rl.sync.time: 0 s: no line of the log has it; it is in the time of another phase")
     every = reading.values.get("rl.sync.every", 1)
     if sync is not None:
         sync = sync._replace(value=sync.value / every)  # of a batch
