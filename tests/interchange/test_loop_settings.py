@@ -25,6 +25,7 @@ ARGUMENTS = """--- arguments ---
   lr .............................................. 1e-06
   swiglu .......................................... True
 """
+MAPPING_IN_A_LINE = "{'a': 1, 'b': {'c': 2}, 'd': 3, 'e': '${b.c}'}"
 ATTRIBUTES = "GRPOConfig(\nnum_generations=8,\noutput_dir=out/a,\nbf16=True,\nlr=1e-06,\n)\n"
 COMMAND = "+ python3 -m verl.trainer.main_ppo a.n=4 a.m=$X \\\n   b.c=two --flag-d 7\n"
 
@@ -44,9 +45,10 @@ def found(tmp_path, text):
         (YAML, {"run.nodes": (4, 3), "run.name": ("x", 4), "run.deep.on": (True, 7), "last": (2.5, 8)}),
         (ARGUMENTS, {"batch_size": (512, 2), "backend": ("flash", 3), "lr": (1e-6, 4), "swiglu": (True, 5)}),
         (ATTRIBUTES, {"num_generations": (8, 2), "output_dir": ("out/a", 3), "bf16": (True, 4), "lr": (1e-6, 5)}),
+        (f"[0] {MAPPING_IN_A_LINE} was read", {"a": (1, 1), "b.c": (2, 1), "d": (3, 1), "e": (2, 1)}),
         (COMMAND, {"a.n": (4, 1), "b.c": ("two", 1), "flag_d": (7, 1)}),
     ],
-    ids=["mapping", "call", "yaml", "arguments", "attributes", "command"],
+    ids=["mapping", "call", "yaml", "arguments", "attributes", "reference", "command"],
 )  # fmt: skip
 def test_settings_have_values_and_lines(tmp_path, text, wanted):
     assert found(tmp_path, text) == wanted
@@ -60,6 +62,11 @@ def test_a_configuration_counts_above_its_command(tmp_path):
 @pytest.mark.parametrize("text", ["{'a': 1, 'b': 2, 'c': 3,\n 'd': 4", "{'a': 1, 'b': 2, 'c': 3, 'd': +}\n", "(" * 99])
 def test_what_is_no_configuration_is_passed_over(tmp_path, text):
     assert found(tmp_path, text) == {}
+
+
+def test_aliases_of_yaml_make_no_text_huge(tmp_path):
+    lines = ["a0: &a0 {x: 1, y: 2}", *(f"a{n}: &a{n} {{x: *a{n - 1}, y: *a{n - 1}}}" for n in range(1, 40))]
+    assert len(found(tmp_path, "\n".join(lines) + "\n")) <= 20_000
 
 
 def test_colours_bars_and_writers_are_left_out(tmp_path):

@@ -33,7 +33,7 @@ _ORDER = (
     "samples", "updates", "take", "ahead", "barrier", "prompt", "response", "rollout", "sync", "trainer", "rest",
 )  # fmt: skip
 PRECISIONS = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16", "fp8": "fp8"}  # of engines
-_DEVICE, _CAP = "NVIDIA ", "rl.response.max"
+_DEVICE, _CAP, _PRECISION = "NVIDIA ", "rl.response.max", "rl.rollout.precision"
 _SAMPLE = ("schedule.microbatch_size:", "model.sequence: every sample")  # said of jobs whose lengths are not known
 
 
@@ -59,7 +59,15 @@ class LoopRead(NamedTuple):
 
 
 class _Log(NamedTuple):
-    """A log's steps, the lines before them, and what was left out at its end."""
+    """A log that was read.
+
+    Attributes:
+        steps: what it says of each.
+        head: lines up to the second step that have no numbers of a step.
+        last: the last line.
+        marks: titles of frameworks that it may be of, each with the first line that says so.
+        device: the GPU that it names, and the line.
+    """
 
     steps: Steps
     head: list[Line]
@@ -146,11 +154,12 @@ def _settings(files: Sequence[Path], log: _Log) -> Settings:
 def _shape(reading: Reading) -> Shape:
     """Put what settings say of the loop."""
     for path, keys in reading.framework.settings.items():
-        if path != _CAP:
+        if path not in (_CAP, _PRECISION):
             reading.copy(path, *keys)
-    precision = reading.values.pop("rl.rollout.precision", None)
-    if precision in PRECISIONS:
-        reading.values["rl.rollout.precision"] = PRECISIONS[precision]
+    keys = reading.framework.settings.get(_PRECISION, ())
+    precision = PRECISIONS.get(str(reading.value(*keys)))
+    if precision is not None:
+        reading.put(_PRECISION, precision, reading.where(*keys))
     if "rl.samples" not in reading.values:
         reading.ask("rl.samples", "the samples per prompt")
     shape = reading.framework.shape(reading)

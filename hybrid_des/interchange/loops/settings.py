@@ -10,6 +10,7 @@ Of several that say the same, the largest counts: the configuration, which has w
 """
 
 import ast
+import itertools
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,11 +18,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from hybrid_des.interchange.jobs.mappings import PROGRAM, mapping_of_words, plain_key
+from hybrid_des.interchange.jobs.mappings import MOST_KEYS, PROGRAM, flattened, mapping_of_words, plain_key
 from hybrid_des.interchange.loops.log_lines import Line
 
 FEWEST = 4  # values of a configuration
-_MOST_BLOCK = 5_000  # lines of a configuration
+_MOST_BLOCK = 2_000  # lines of a configuration
 _DOTS = re.compile(r"\s*([a-z]\w*) \.{2,} (.*?)\s*")
 _ATTRIBUTE = re.compile(r"\s*(\w+)=(.*?),?\s*")
 _CLASS = re.compile(r".*?\b\w*Config\(\s*|.*?\b\w*Arguments\(\s*")
@@ -52,7 +53,8 @@ def settings_in(lines: Sequence[Line]) -> Settings:
     blocks = (block for own in by_writer.values() for read in readers for block in read(own))
     for block in sorted((block for block in blocks if len(block) >= FEWEST), key=len):
         settings.update(block)
-    return settings
+    values = flattened({key: setting.value for key, setting in settings.items()}, "settings")  # ${a.b} has a value
+    return {key: setting._replace(value=values.get(key, setting.value)) for key, setting in settings.items()}
 
 
 def _commands(lines: Sequence[Line]) -> Iterator[Settings]:
@@ -112,7 +114,7 @@ def _blocks(lines: Sequence[Line]) -> Iterator[Settings]:
 def _of_yaml(block: Sequence[Line]) -> Iterator[Settings]:
     try:
         node = yaml.compose("\n".join(line.text for line in block), _LOADER)
-        yield dict(_nodes(node, "", block))
+        yield dict(itertools.islice(_nodes(node, "", block), MOST_KEYS // 4))  # aliases can make a short text huge
     except (yaml.YAMLError, ValueError, RecursionError):
         return
 
@@ -124,7 +126,15 @@ def _nodes(node: Any, at: str, block: Sequence[Line]) -> Iterator[tuple[str, Set
         if isinstance(value, yaml.MappingNode) and value.value:
             yield from _nodes(value, f"{path}.", block)
         elif isinstance(value, yaml.ScalarNode):
-            yield path, Setting(yaml.load(value.value, _LOADER), block[key.start_mark.line].number)
+            yield path, Setting(_word(value.value), block[key.start_mark.line].number)
+
+
+def _word(text: str) -> Any:
+    """A scalar of YAML as a value."""
+    try:
+        return yaml.load(text, _LOADER)
+    except (yaml.YAMLError, ValueError):
+        return text
 
 
 def _mappings(lines: Sequence[Line]) -> Iterator[Settings]:
@@ -161,7 +171,8 @@ def _depth(text: str) -> int:
 
 def _of_python(texts: Sequence[str], lines: Sequence[Line]) -> Settings:
     try:
-        tree = ast.parse(_OBJECT.sub("None", "\n".join(texts)).strip(), mode="eval")
+        text = _OBJECT.sub("None", "\n".join(texts))
+        tree = ast.parse(text[: max(map(text.rfind, "})")) + 1], mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
     return dict(_members(tree.body, "", lines))
