@@ -28,6 +28,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
 }  # fmt: skip
 MOST_HEAD = 100_000  # lines before the first step in which settings are looked for
 NEGLIGIBLE = 0.002  # of a step: rounding of its phases
+SYNCS = 6  # weight syncs of the scenario: the first one or two are unlike the others
 LEAST_AT_CAP = 10  # samples at the cap, over all steps, from which the spread is told
 _ORDER = (
     "samples", "updates", "take", "ahead", "barrier", "prompt", "response", "rollout", "sync", "trainer", "rest",
@@ -300,6 +301,7 @@ def _imported(reading: Reading, shape: Shape, log: _Log, fixed: Mapping[str, Any
     if "data.packing" in reading.values:
         values.pop("schedule.microbatch_size", None)
     values.pop("schedule.microbatches", None)
+    values["steps"] = SYNCS
     _make_room(reading)
     said = _SAMPLE if "data.packing" in reading.values else ()
     asked = [line for path, line in reading.asked.items() if path not in fixed]

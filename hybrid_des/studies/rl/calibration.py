@@ -11,8 +11,9 @@ from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from hybrid_des.studies.rl.loop import run_loop
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -22,11 +23,29 @@ if TYPE_CHECKING:
 LOWEST, HIGHEST = 1 / 16, 4.0
 CLOSE = 1e-3  # relative error of the time at which a share is near enough
 MOST_RUNS = 24
+BUDGET_S = 60.0  # of a run
+SYNCS = 4  # that are simulated where generation overlaps training: the first ones are unlike those that follow
+
+
+def _run(scenario: Scenario) -> LoopRecord:
+    return run_loop(scenario, budget_s=BUDGET_S)
+
+
+class Share(NamedTuple):
+    """What a run says of its engines.
+
+    Attributes:
+        value: of `rl.rollout.efficiency.reached`; None: no value between 1/16 and 4 has the run's time.
+        is_least: whether faster engines would take as long, as where the trainer never waits.
+    """
+
+    value: float | None
+    is_least: bool = False
 
 
 def calibrated(
-    scenario: Scenario, kind: str, seconds: float, simulated: Callable[[Scenario], LoopRecord]
-) -> float | None:
+    scenario: Scenario, kind: str, seconds: float, simulated: Callable[[Scenario], LoopRecord] = _run
+) -> Share:
     """The value of `rl.rollout.efficiency.reached` with which a loop takes as long as the run.
 
     Args:
@@ -35,11 +54,22 @@ def calibrated(
         seconds: what the run took, on average.
         simulated: runs the loop.
 
-    Returns:
-        None if no value between 1/16 and 4 has this time.
+    Raises:
+        HybridDesError: the loop cannot be simulated, or takes more than a minute.
     """
     taken = generation_s if kind == "generation" else cycle_s
-    return reached(seconds, lambda share: taken(simulated(with_share(scenario, share))))
+    rl = scenario.rl
+    assert rl is not None
+    steps = SYNCS if rl.ahead > 0 else 2
+    short = scenario.model_copy(update={"steps": steps})
+
+    def time(share: float) -> float:
+        return taken(simulated(with_share(short, share)))
+
+    share = reached(seconds, time)
+    if share is None or kind == "generation":
+        return Share(share)
+    return Share(share, abs(time(min(2 * share, HIGHEST)) - seconds) <= 10 * CLOSE * seconds)
 
 
 def with_share(scenario: Scenario, share: float) -> Scenario:
@@ -85,14 +115,19 @@ def reached(measured_s: float, simulated: Callable[[float], float]) -> float | N
     Returns:
         None if the time is out of reach, as where the trainer alone takes longer.
     """
-    low, high = LOWEST, HIGHEST
-    if not simulated(high) <= measured_s <= simulated(low):
-        return None
-    middle = 1.0
+    low, high, share = LOWEST, HIGHEST, 1.0
     for _ in range(MOST_RUNS):
-        time = simulated(middle)
+        time = simulated(share)
         if abs(time - measured_s) <= CLOSE * measured_s:
             break
-        low, high = (middle, high) if time > measured_s else (low, middle)
-        middle = float((low * high) ** 0.5)
-    return middle
+        slow = time > measured_s
+        if share == (HIGHEST if slow else LOWEST):
+            return None
+        low, high = (share, high) if slow else (low, share)
+        guess = share * time / measured_s  # right where all of the time is that of engines
+        if not low < guess < high:
+            guess = (
+                HIGHEST if slow and high == HIGHEST else LOWEST if not slow and low == LOWEST else (low * high) ** 0.5
+            )
+        share = guess
+    return share

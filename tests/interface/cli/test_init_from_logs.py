@@ -10,6 +10,8 @@ from support.paths import TESTS
 from hybrid_des.interchange.loops import FRAMEWORKS
 from hybrid_des.interface.cli.commands.init import LOOPS
 from hybrid_des.scenario.loading import load
+from hybrid_des.studies.rl.calibration import generation_s
+from hybrid_des.studies.rl.loop import run_loop
 
 LOGS = TESTS / "interchange" / "loops"
 
@@ -25,6 +27,9 @@ def test_a_log_becomes_a_scenario_that_names_its_lines(run, tmp_path):
     assert mean in err and f"# {mean}" in (tmp_path / "mine.yaml").read_text().splitlines()
     assert "from the log: generation 122 s: timing_s/gen, lines 30 to 33, mean of 3 steps" in err
     scenario = load(tmp_path / "mine.yaml")
+    share = scenario.rl.rollout[0].efficiency.reached
+    assert f"from the log: rl.rollout.efficiency.reached {float(share)}: generation takes 122 s then" in err
+    assert generation_s(run_loop(scenario)) == pytest.approx(122, rel=0.02)  # other draws of lengths
     assert (scenario.rl.samples, scenario.rl.updates, scenario.batch) == (8, 4, 256)
     assert (scenario.cluster.gpu.name, scenario.parallel.ranks) == ("h100", 16)
 
@@ -38,6 +43,26 @@ def test_what_is_missing_is_stated_in_the_same_command(run, tmp_path):
     assert (facts["unknown"], facts["not_understood"]) == ([], [])
     assert any(line.startswith("rl.trainer.time 156.7 s: policy_training + ") for line in facts["from_log"])
     assert load(facts["file"]).rl.response.options.sigma == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ([], "reached: 1: state cluster.gpu with --set, of whose figures it is a share"),
+        (["cluster.gpu=h100", "rl.response.mean=3900"], "reached: 1: no value from 0.062 to 4 makes"),
+        (["cluster.gpu=h100", "rl.rollout.memory=1 %"], "reached: 1: the loop cannot be simulated"),
+        (["cluster.gpu=h100", "rl.rollout.efficiency.reached=0.5"], None),
+    ],
+    ids=["no GPU", "out of reach", "no room", "stated"],
+)  # fmt: skip
+def test_the_share_of_engines_stays_where_it_is_not_told(run, tmp_path, settings, said):
+    log = tmp_path / "run.log"
+    log.write_text((LOGS / "nemo_rl.log").read_text().replace("generation: 1", "generation: 0.1"))
+    stated = [word for one in ("rl.response.sigma=0.5", *settings) for word in ("--set", one)]
+    facts = json.loads(run("init", "mine", "--from-nemo-rl", log, "--out", tmp_path, "--json", *stated)[1])
+    told = [line for line in facts["assumed"] if line.startswith("rl.rollout.efficiency.reached")]
+    assert told == [] if said is None else said in told[0]
+    assert not any(line.startswith("rl.rollout.efficiency.reached") for line in facts["from_log"])
 
 
 def test_a_script_can_stand_beside_a_log(run, tmp_path):

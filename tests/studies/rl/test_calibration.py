@@ -1,11 +1,10 @@
 """The engine's share of its speed: a run's time is met by bisection over simulated ones."""
 
-import math
-
 import pytest
 
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.studies.rl.calibration import calibrated, cycle_s, generation_s, reached, with_share
+from hybrid_des.studies.rl.loop import run_loop
 from hybrid_des.studies.rl.record import LoopRecord, Sample, WeightSync
 from hybrid_des.units import PICOSECONDS_PER_SECOND as S
 
@@ -25,6 +24,8 @@ LOOP = {
         "trainer": {"time": "30 s"},
     },
 }
+
+APART = LOOP["rl"] | {"rollout": {"nodes": 1, "tensor": 2}, "ahead": 1, "trainer": {"time": "1 s"}}
 
 
 def sample(batch, started, ended):
@@ -57,7 +58,21 @@ def test_the_share_is_that_of_the_run(share):
 
 def test_a_time_out_of_reach_has_no_share():
     assert reached(1.0, lambda value: 20 + 100 / value) is None
-    assert reached(math.inf, lambda value: 20 + 100 / value) is None
+    assert reached(1e9, lambda value: 20 + 100 / value) is None
+
+
+def test_the_share_of_a_simulated_run_is_found_again():
+    scenario = scenario_from(LOOP | {"steps": 2})
+    seconds = generation_s(run_loop(with_share(scenario, 0.4)))
+    assert calibrated(scenario, "generation", seconds).value == pytest.approx(0.4, rel=5e-3)
+    slow = scenario_from(LOOP | {"steps": 4, "cluster": {"gpu": "h100", "nodes": 2}, "rl": APART})
+    share = calibrated(slow, "cycle", cycle_s(run_loop(with_share(slow, 0.4))))
+    assert share == (pytest.approx(0.4, rel=5e-3), False)
+
+
+def test_an_engine_that_is_not_waited_for_has_a_least_share():
+    quick = scenario_from(LOOP | {"cluster": {"gpu": "h100", "nodes": 2}, "rl": APART | {"trainer": {"time": "900 s"}}})
+    assert calibrated(quick, "cycle", 902.0).is_least
 
 
 @pytest.mark.parametrize(("kind", "seconds"), [("generation", 80.0), ("cycle", 112.0)])
@@ -69,6 +84,6 @@ def test_scenarios_are_simulated_with_the_share(kind, seconds):
         ends = [(32 * S + taken) * number for number in (1, 2)]
         return record([sample(number, end - 32 * S - taken, end - 32 * S) for number, end in enumerate(ends)], ends)
 
-    assert calibrated(scenario, kind, seconds, simulated) == pytest.approx(0.5, rel=2e-3)
+    assert calibrated(scenario, kind, seconds, simulated).value == pytest.approx(0.5, rel=2e-3)
     assert scenario.rl.rollout[0].efficiency.reached == 1
     assert with_share(scenario, 0.5).rl.rollout[0].efficiency.reached == 0.5

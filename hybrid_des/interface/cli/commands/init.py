@@ -22,7 +22,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.errors import Refusal, UsageError
+from hybrid_des.errors import HybridDesError, Refusal, UsageError
 from hybrid_des.interface.cli.arguments import Parser, add_out, as_path, count, seconds
 from hybrid_des.interface.cli.output import output_width, say, show, show_result, status_line, write_file
 
@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from hybrid_des.interchange.frameworks.launch_line import Read
     from hybrid_des.interchange.frameworks.scenario_file import Imported
     from hybrid_des.interchange.launched import Outcome
+    from hybrid_des.interchange.loops import Measured
     from hybrid_des.scenario.definition import Scenario
 
 LOOPS = {"verl": "verl", "nemo-rl": "NeMo-RL", "slime": "slime", "skyrl": "SkyRL", "trl": "TRL"}
+SHARE = "rl.rollout.efficiency.reached"
 MOST_MINOR = 8  # settings that are named in one line, of those whose names speak of nothing that is simulated
 
 
@@ -164,10 +166,12 @@ def _import(args: argparse.Namespace) -> int:
     """Write a scenario from elsewhere, and say what it does not hold."""
     from hybrid_des.interchange.frameworks.scenario_file import scenario_file, within_limits, without_stated
 
-    name, imported = _read(args)
+    name, imported, measured = _read(args)
     imported, scenario = within_limits(name, without_stated(imported, args.set), args.set)
     if scenario is not None:
         _refuse_too_large(scenario, quiet=args.json)
+        if measured is not None:
+            imported = _with_share(args, imported, scenario, measured)
     text, unknown = scenario_file(name, imported, args.set)
     (file,) = _write(args, {f"{name}.yaml": text})
     if args.json:
@@ -228,8 +232,37 @@ def _refuse_too_large(scenario: Scenario, *, quiet: bool) -> None:
             raise Refusal(f"{scenario.name}: {refusal}") from None
 
 
-def _read(args: argparse.Namespace) -> tuple[str, Imported]:
-    """The name of the new scenario, and what was found."""
+def _with_share(args: argparse.Namespace, imported: Imported, scenario: Scenario, measured: Measured) -> Imported:
+    """The same with the share of their speed that engines reach, from what the run of a log took."""
+    from hybrid_des.scenario.overrides import overridden
+    from hybrid_des.studies.rl.calibration import HIGHEST, LOWEST, calibrated
+
+    stated = [*overridden(args.set)]
+    if any(path.startswith(SHARE.rpartition(".")[0]) for path in stated):
+        return imported
+    if "cluster.gpu" not in {*imported.values, *stated} and "cluster" not in stated:
+        why = "state cluster.gpu with --set, of whose figures it is a share"
+        return imported._replace(assumed=(*imported.assumed, f"{SHARE}: 1: {why}"))
+    what = "a cycle" if measured.kind == "cycle" else measured.kind
+    try:
+        with status_line(args.json, "simulating the loop of the log"):
+            share = calibrated(scenario, measured.kind, measured.seconds)
+    except HybridDesError as error:  # whoever runs the scenario is told, too
+        return imported._replace(assumed=(*imported.assumed, f"{SHARE}: 1: the loop cannot be simulated: {error}"))
+    if share.value is None:
+        why = f"no value from {LOWEST:.2g} to {HIGHEST:.2g} makes {what} take {measured.seconds:.4g} s, as in the log"
+        return imported._replace(assumed=(*imported.assumed, f"{SHARE}: 1: {why}"))
+    value = float(f"{share.value:.3g}")
+    more = (f"{SHARE}: {value}: at least; with faster engines a cycle takes as long",) if share.is_least else ()
+    return imported._replace(
+        values={**imported.values, SHARE: value},
+        sources=(*imported.sources, f"{SHARE} {value}: {what} takes {measured.seconds:.4g} s then"),
+        assumed=(*imported.assumed, *more),
+    )
+
+
+def _read(args: argparse.Namespace) -> tuple[str, Imported, Measured | None]:
+    """The name of the new scenario, what was found, and what the engines of a log took."""
     from hybrid_des.interchange.frameworks.megatron import FLAGS, read_launch
     from hybrid_des.interchange.frameworks.named_model import read_model, read_with_model
     from hybrid_des.interchange.launched import job_of, launch_of
@@ -238,24 +271,24 @@ def _read(args: argparse.Namespace) -> tuple[str, Imported]:
     if logs := _logs(args):
         return _read_log(args, logs, model)
     if args.job:
-        return args.name or args.job[0].stem, _read_job(args, model)
+        return args.name or args.job[0].stem, _read_job(args, model), None
     if args.line is None and not args.run:
         assert model is not None
-        return args.name or model_name, model
+        return args.name or model_name, model, None
     if args.run:
         launch_name, outcome = _run(args)
         overrides, stated, other_model = _of_job(args, model)
         job = job_of(outcome, args.nth, args.tool, stated, other_model)
         if job is not None:
             args.set = overrides
-            return args.name or launch_name, job
+            return args.name or launch_name, job, None
         label, read = outcome.command, launch_of(outcome, FLAGS, args.nth)
     else:
         launch_name, label, read = _read_text(args.line)
     is_file = label == args.line
     if model is None:
-        return args.name or launch_name, read_launch(read, label, is_file=is_file, overrides=args.set)
-    return args.name or launch_name, read_with_model(read, label, model, args.model, args.set)
+        return args.name or launch_name, read_launch(read, label, is_file=is_file, overrides=args.set), None
+    return args.name or launch_name, read_with_model(read, label, model, args.model, args.set), None
 
 
 def _read_text(line: str) -> tuple[str, str, Read]:
@@ -303,13 +336,15 @@ def _read_job(args: argparse.Namespace, model: Imported | None) -> Imported:
     return read_job(args.job, args.tool, stated, model)
 
 
-def _read_log(args: argparse.Namespace, logs: dict[str, list[Path]], model: Imported | None) -> tuple[str, Imported]:
+def _read_log(
+    args: argparse.Namespace, logs: dict[str, list[Path]], model: Imported | None
+) -> tuple[str, Imported, Measured | None]:
     """What to call the run of a log, and what the log says, with a model where one is given."""
     from hybrid_des.interchange.loops import read_loop
 
     ((loop, files),) = logs.items()
     args.set, stated, model = _of_job(args, model)
-    return args.name or files[0].stem, read_loop(files, loop, stated, model).imported
+    return args.name or files[0].stem, *read_loop(files, loop, stated, model)
 
 
 def _of_job(args: argparse.Namespace, model: Imported | None) -> tuple[list[str], dict[str, Any], Imported | None]:
