@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.studies.rl.loop import run_loop
+from hybrid_des.studies.rl.parts_of_scenario import parts_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -25,10 +27,6 @@ CLOSE = 1e-3  # relative error of the time at which a share is near enough
 MOST_RUNS = 24
 BUDGET_S = 60.0  # of a run
 SYNCS = 4  # that are simulated where generation overlaps training: the first ones are unlike those that follow
-
-
-def _run(scenario: Scenario) -> LoopRecord:
-    return run_loop(scenario, budget_s=BUDGET_S)
 
 
 class Share(NamedTuple):
@@ -44,7 +42,7 @@ class Share(NamedTuple):
 
 
 def calibrated(
-    scenario: Scenario, kind: str, seconds: float, simulated: Callable[[Scenario], LoopRecord] = _run
+    scenario: Scenario, kind: str, seconds: float, simulated: Callable[[Scenario], LoopRecord] | None = None
 ) -> Share:
     """The value of `rl.rollout.efficiency.reached` with which a loop takes as long as the run.
 
@@ -52,7 +50,7 @@ def calibrated(
         scenario: with an `rl` section, maybe of several kinds of engines, which all get the same value.
         kind: "generation" of the samples of a batch, or "cycle", from sync to sync.
         seconds: what the run took, on average.
-        simulated: runs the loop.
+        simulated: runs the loop. Default: a minute each time at most, with the trainer's steps simulated once.
 
     Raises:
         HybridDesError: the loop cannot be simulated, or takes more than a minute.
@@ -63,13 +61,21 @@ def calibrated(
     steps = SYNCS if rl.ahead > 0 else 2
     short = scenario.model_copy(update={"steps": steps})
 
+    run = _runs(short) if simulated is None else simulated
+
     def time(share: float) -> float:
-        return taken(simulated(with_share(short, share)))
+        return taken(run(with_share(short, share)))
 
     share = reached(seconds, time)
     if share is None or kind == "generation":
         return Share(share)
     return Share(share, abs(time(min(2 * share, HIGHEST)) - seconds) <= 10 * CLOSE * seconds)
+
+
+def _runs(scenario: Scenario) -> Callable[[Scenario], LoopRecord]:
+    """What runs loops that differ in their engines only."""
+    parts = parts_of(scenario)
+    return partial(run_loop, trainer=parts.trainer, sync_ps=parts.sync_ps, budget_s=BUDGET_S)
 
 
 def with_share(scenario: Scenario, share: float) -> Scenario:
