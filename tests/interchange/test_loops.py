@@ -142,6 +142,14 @@ def test_one_step_off_waits_for_a_batch(tmp_path):
     assert (values["cluster.nodes"], values["cluster.gpus_per_node"], values["rl.rollout.nodes"]) == (2, 4, 1)
 
 
+def test_a_stream_of_samples_has_no_time_of_generation(tmp_path):
+    text = (LOOPS / "verl_async.log").read_text(encoding="utf-8")
+    text = text.replace("'staleness_threshold': 0.5", "'staleness_threshold': 0")
+    assert read(written(tmp_path, text)).measured.kind == "cycle"
+    on_policy = text.replace("'trigger_parameter_sync_step': 4", "'trigger_parameter_sync_step': 1")
+    assert read(written(tmp_path, on_policy)).measured.kind == "generation"
+
+
 @from_table
 def test_admission_and_running_requests_follow_the_settings(tmp_path, framework, change, values):
     log = {"verl": "verl_async.log", "nemo-rl": "nemo_rl.log", "slime": "slime.log"}[framework]

@@ -29,7 +29,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
 MOST_HEAD = 100_000  # lines before the first step in which settings are looked for
 NEGLIGIBLE = 0.002  # of a step: rounding of its phases
 SYNCS = 6  # weight syncs of the scenario: the first one or two are unlike the others
-LEAST_AT_CAP = 10  # samples at the cap, over all steps, from which the spread is told
+LEAST_AT_CAP = 3  # samples at the cap, over all steps, from which the spread is told: a factor of two is 5 % of sigma
 _ORDER = (
     "samples", "updates", "take", "ahead", "barrier", "prompt", "response", "rollout", "sync", "trainer", "rest",
 )  # fmt: skip

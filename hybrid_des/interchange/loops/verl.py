@@ -34,7 +34,8 @@ def _shape(reading: Reading) -> Shape:
         reading.values["rl.barrier"] = True
     of.put_batch(reading, mini and samples and mini * samples, _MINI, _SAMPLES)
     of.put_sides(reading, trainer, engines, apart, (_NODES, _PER_NODE), ("rollout.nnodes", "rollout.n_gpus_per_node"))
-    return Shape(updates, trainer, apart, overlaps=apart and reading.values.get("rl.ahead", 0) > 0)
+    streams = bool(updates) and reading.values["rl.take"] < updates  # trained before all of a batch is there
+    return Shape(updates, trainer, apart, overlaps=apart and (streams or reading.values.get("rl.ahead", 0) > 0))
 
 
 def _batches(reading: Reading, mini: int | None) -> int | None:

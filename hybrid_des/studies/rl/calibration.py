@@ -26,7 +26,7 @@ LOWEST, HIGHEST = 1 / 16, 4.0
 CLOSE = 1e-3  # relative error of the time at which a share is near enough
 MOST_RUNS = 24
 BUDGET_S = 60.0  # of a run
-SYNCS = 4  # that are simulated where generation overlaps training: the first ones are unlike those that follow
+SYNCS = 4  # at least, of which cycles are averaged: the first ones are unlike those that follow
 
 
 class Share(NamedTuple):
@@ -56,10 +56,7 @@ def calibrated(
         HybridDesError: the loop cannot be simulated, or takes more than a minute.
     """
     taken = generation_s if kind == "generation" else cycle_s
-    rl = scenario.rl
-    assert rl is not None
-    steps = SYNCS if rl.ahead > 0 else 2
-    short = scenario.model_copy(update={"steps": steps})
+    short = scenario.model_copy(update={"steps": max(scenario.steps, SYNCS) if kind == "cycle" else 2})
 
     run = _runs(short) if simulated is None else simulated
 
