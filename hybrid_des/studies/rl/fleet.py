@@ -212,5 +212,5 @@ class Fleet:
             replica.forget()
             self.pending.extendleft(reversed(replica.hand_back()))
         for group in self.live:
-            group.cached = [replica for replica in group.cached if replica.stopped is None]
+            group.cached = [replica for replica in group.cached if replica not in self.lent]
         self._changed()

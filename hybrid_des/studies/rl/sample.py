@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from hybrid_des.studies.rl.draws import DrawnGroup
 from hybrid_des.studies.rl.record import Sample
 
-if TYPE_CHECKING:
-    from hybrid_des.studies.rl.engine import Replica
+
+class Engine(Protocol):
+    """A replica of an engine, with its number."""
+
+    number: int
 
 
 class Group:
@@ -37,7 +40,7 @@ class Group:
         self.works = [Work(self, index, version) for index in range(len(drawn.responses))]
         self.unfinished = len(self.works)
         self.unrewarded = max(1, len(drawn.rewards))
-        self.cached = list["Replica"]()
+        self.cached = list[Engine]()
         self.ready = self.batch = self.age_at = -1
         self.fate = "running"
 
@@ -70,13 +73,13 @@ class Work:
     """
 
     __slots__ = (
-        "discarded", "ended", "ends_at", "generated", "group", "index", "kept", "last", "part", "part_end", "read", "recomputed",
-        "replica", "resident", "started", "tools", "tries", "unread", "version",
+        "discarded", "ended", "ends_at", "generated", "group", "index", "kept", "last", "part", "part_end", "read",
+        "recomputed", "replica", "resident", "started", "tools", "tries", "unread", "version",
     )  # fmt: skip
 
     def __init__(self, group: Group, index: int, version: int) -> None:
         self.group, self.index, self.version = group, index, version
-        self.replica: Replica | None = None
+        self.replica: Engine | None = None
         self.part = self.generated = self.tools = self.kept = self.unread = 0
         self.part_end = group.drawn.parts[index][0]
         self.resident = self.read = False

@@ -215,7 +215,7 @@ class TrainerTimes:
 
     def _time(self, lengths: Sequence[int]) -> UpdateTime:
         tokens, squares = max(1, sum(lengths)), max(1, sum(length**2 for length in lengths))
-        nearest = min(self._known, key=lambda one: one.distance(tokens, squares), default=None)
+        nearest = min(self._known, key=lambda step: step.distance(tokens, squares), default=None)
         if nearest is not None and self._is_sampled(nearest.distance(tokens, squares)):
             self.sampled += 1
             return nearest.time
@@ -244,7 +244,7 @@ class TrainerTimes:
     def _nearest(self, step: _Simulated) -> tuple[float, _Simulated]:
         """The distance of the nearest other known step, and that step."""
         others = [one for one in self._known if one is not step]
-        nearest = min(others, key=lambda one: one.distance(step.tokens, step.squares))
+        nearest = min(others, key=lambda other: other.distance(step.tokens, step.squares))
         return nearest.distance(step.tokens, step.squares), nearest
 
     @property

@@ -81,7 +81,7 @@ def test_a_pass_is_the_forwards_of_a_step(name):
 
 
 @pytest.mark.parametrize("packing", ["balanced", "greedy"])
-def test_a_pass_takes_what_forwards_take_of_a_step_on_one_gpu(packing):
+def test_a_pass_is_what_forwards_take_on_one_gpu(packing):
     given, lengths = scenario(gpus=1, data={"packing": packing}), drawn(24, seed=2)
     (time,) = TrainerTimes(given, ("old",)).take([lengths])
     result = run(with_samples(given, lengths))
