@@ -70,7 +70,7 @@ def test_the_share_of_a_simulated_run_is_found_again():
     assert share == (pytest.approx(0.4, rel=5e-3), False)
 
 
-def test_an_engine_that_is_not_waited_for_has_a_least_share():
+def test_an_engine_without_waits_has_a_least_share():
     quick = scenario_from(LOOP | {"cluster": {"gpu": "h100", "nodes": 2}, "rl": APART | {"trainer": {"time": "900 s"}}})
     assert calibrated(quick, "cycle", 902.0).is_least
 
