@@ -142,6 +142,16 @@ def test_one_step_off_waits_for_a_batch(tmp_path):
     assert (values["cluster.nodes"], values["cluster.gpus_per_node"], values["rl.rollout.nodes"]) == (2, 4, 1)
 
 
+def test_version_one_has_an_allowance_and_no_barrier(tmp_path):
+    settings = (
+        "{'actor_rollout_ref': {'actor': {'ppo_mini_batch_size': 32}, 'rollout': {'n': 8, 'nnodes': 2,\n"
+        " 'n_gpus_per_node': 8}}, 'data': {'train_batch_size': 64}, 'trainer': {'nnodes': 1, 'n_gpus_per_node': 8,\n"
+        " 'v1': {'trainer_mode': 'separate_async', 'sampler': {'max_off_policy_threshold': 2}}}}\n"
+    )
+    values = read(written(tmp_path, settings + STEP.format(1, 100, 9, 20) * 2)).imported.values
+    assert (values["rl.ahead"], values.get("rl.barrier"), values["rl.rollout.nodes"]) == (2, None, "1-2")
+
+
 def test_a_stream_of_samples_has_no_time_of_generation(tmp_path):
     text = (LOOPS / "verl_async.log").read_text(encoding="utf-8")
     text = text.replace("'staleness_threshold': 0.5", "'staleness_threshold': 0")

@@ -1,4 +1,4 @@
-"""Logs of verl: in turns on the same GPUs, one step off, and fully asynchronous.
+"""Logs of verl: in turns on the same GPUs, one step off, and asynchronous by either of its trainers.
 
 Names: verl/trainer/ppo/ray_trainer.py, metric_utils.py, verl/trainer/config/ppo_trainer.yaml, rollout/rollout.yaml;
 verl/experimental/fully_async_policy/fully_async_trainer.py, detach_utils.py (github.com/verl-project/verl). A line
@@ -16,13 +16,16 @@ from hybrid_des.interchange.loops.steps import Form, after_colons
 _ROLLOUT, _ACTOR, _ASYNC = "actor_rollout_ref.rollout", "actor_rollout_ref.actor", "async_training"
 _MINI, _SAMPLES, _BATCH = f"{_ACTOR}.ppo_mini_batch_size", f"{_ROLLOUT}.n", "data.train_batch_size"
 _TRIGGER, _REQUIRED = f"{_ASYNC}.trigger_parameter_sync_step", f"{_ASYNC}.require_batches"
+_THRESHOLD = f"{_ASYNC}.staleness_threshold"
+_MODE, _STALE = "trainer.v1.trainer_mode", "trainer.v1.sampler.max_off_policy_threshold"
 _NODES, _PER_NODE = "trainer.nnodes", "trainer.n_gpus_per_node"
-_ENGINE_NODES, _ENGINES_PER_NODE = ("rollout.nnodes", f"{_ROLLOUT}.nnodes"), ("rollout.n_gpus_per_node", _PER_NODE)
+_ENGINE_NODES = ("rollout.nnodes", f"{_ROLLOUT}.nnodes")
+_ENGINES_PER_NODE = ("rollout.n_gpus_per_node", f"{_ROLLOUT}.n_gpus_per_node", _PER_NODE)
 
 
 def _shape(reading: Reading) -> Shape:
     mini, samples = reading.whole(_MINI), reading.whole(_SAMPLES)
-    is_async = _TRIGGER in reading.settings or f"{_ASYNC}.staleness_threshold" in reading.settings
+    is_async = _TRIGGER in reading.settings or _THRESHOLD in reading.settings
     updates = _asynchronous(reading) if is_async else _batches(reading, mini)
     nodes, per_node = reading.whole(_NODES), reading.whole(_PER_NODE)
     theirs = reading.whole(*_ENGINE_NODES, least=0)
@@ -30,12 +33,27 @@ def _shape(reading: Reading) -> Shape:
     trainer = Side(nodes, per_node) if nodes and per_node else None
     engines = Side(theirs, reading.whole(*_ENGINES_PER_NODE) or 1) if theirs else None
     if apart and not is_async:
-        reading.put("rl.ahead", 1, f"{reading.where(*_ENGINE_NODES[:1])}: one step off: engines work for the next step")
-        reading.values["rl.barrier"] = True
+        _ahead(reading)
+    elif reading.value(_MODE) == "colocate_async":
+        reading.assumed.append(
+            "rl.ahead: 0: samples that colocate_async begins before an update are not described here"
+        )
     of.put_batch(reading, mini and samples and mini * samples, _MINI, _SAMPLES)
-    of.put_sides(reading, trainer, engines, apart, (_NODES, _PER_NODE), ("rollout.nnodes", "rollout.n_gpus_per_node"))
+    named = (reading.key(*_ENGINE_NODES), reading.key(*_ENGINES_PER_NODE))
+    of.put_sides(reading, trainer, engines, apart, (_NODES, _PER_NODE), named)
     streams = bool(updates) and reading.values["rl.take"] < updates  # trained before all of a batch is there
     return Shape(updates, trainer, apart, overlaps=apart and (streams or reading.values.get("rl.ahead", 0) > 0))
+
+
+def _ahead(reading: Reading) -> None:
+    """The allowance of engines on GPUs of their own: one step off, or that of the sampler of version 1."""
+    if reading.value(_MODE) == "separate_async":
+        reading.copy("rl.ahead", _STALE)
+        return
+    reading.put(
+        "rl.ahead", 1, f"{reading.where(reading.key(*_ENGINE_NODES))}: one step off: engines work for the next step"
+    )
+    reading.values["rl.barrier"] = True
 
 
 def _batches(reading: Reading, mini: int | None) -> int | None:
@@ -54,7 +72,7 @@ def _asynchronous(reading: Reading) -> int:
     trigger, required = reading.whole(_TRIGGER) or 1, reading.whole(_REQUIRED) or 1
     reading.put("rl.updates", trigger * required, reading.where(_TRIGGER, _REQUIRED))
     reading.put("rl.take", required, reading.where(_REQUIRED))
-    reading.copy("rl.ahead", f"{_ASYNC}.staleness_threshold")
+    reading.copy("rl.ahead", _THRESHOLD)
     partial = f"{_ASYNC}.partial_rollout"
     reading.put("rl.sync.running", "resume" if reading.flag(partial) else "wait", reading.where(partial))
     return trigger * required
@@ -110,7 +128,7 @@ VERL = Framework(
         "rl.rollout.memory": (f"{_ROLLOUT}.gpu_memory_utilization",),
         "rl.rollout.precision": (f"{_ROLLOUT}.quantization",),
     },
-    defaults={_SAMPLES: 1, _REQUIRED: 1, f"{_ASYNC}.staleness_threshold": 0.1, f"{_ASYNC}.partial_rollout": True},
+    defaults={_SAMPLES: 1, _STALE: 1, _REQUIRED: 1, _THRESHOLD: 0.1, f"{_ASYNC}.partial_rollout": True},
     trainer=(
         f"{_ACTOR}.*", "actor_rollout_ref.model.*", "trainer.nnodes", "trainer.n_gpus_per_node", _SAMPLES,
         "data.max_prompt_length", "data.max_response_length", "model_engine",
