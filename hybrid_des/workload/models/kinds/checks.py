@@ -6,6 +6,7 @@ from hybrid_des.workload.models.block import Block
 from hybrid_des.workload.models.kinds.registration import ModelRefusal
 from hybrid_des.workload.models.mixers import registration as mixers
 
+SIZES = ("compressed", "conv", "delta", "kda", "latent", "lightning", "mamba")  # keys that are sizes of a mixer
 OF_ATTENTION = ("kv_heads", "head_size", "value_size", "keys_values", "sinks")
 
 
@@ -94,16 +95,16 @@ def _check_selection(block: Block) -> None:
 def _check_sizes(options: Block, blocks: Sequence[Block]) -> None:
     """Check that mixers have their sizes, and that sizes have a mixer in some block."""
     used = sorted({name for block in blocks for name in block.mixing})
-    sizes = {name: mixers.find(name).facts["sizes"] for name in mixers.names()}
+    sizes = {name: mixers.find(name).facts["sizes"] for name in used}
     if "latent" not in used and any(one.indexer is not None for one in (options, *blocks)):
         raise ModelRefusal("indexer", "no layer has mixer latent, whose keys it selects")
     for block in blocks:
         for name in block.mixing:
             if sizes[name] is not None and getattr(block, sizes[name]) is None:
                 raise ModelRefusal(sizes[name], f"is required by mixer {name}")
-    for key in sorted({key for key in sizes.values() if key is not None}):
-        users = [name for name in sizes if sizes[name] == key]
-        if not {*users} & {*used} and any(getattr(one, key) is not None for one in (options, *blocks)):
+    for key in SIZES:
+        if key not in sizes.values() and any(getattr(one, key) is not None for one in (options, *blocks)):
+            users = [name for name in mixers.names() if mixers.find(name).facts["sizes"] == key]
             raise ModelRefusal(key, f"no layer has mixer {' or '.join(users)}, whose sizes these are")
     if "attention" not in used:
         for key in (*OF_ATTENTION, *(() if "latent" in used else ("gate",))):
