@@ -17,6 +17,7 @@
 | `report`, `explained` | what is said of a loop: its verdict, and a line per change |
 | `timeline`, `page`, `plot` | what is drawn of it |
 | `result` | `simulate_rl(source)`, with tables and files |
+| `calibration` | the engines' share of their speed, from what a run took |
 
 All times are whole picoseconds, so that busy and idle times sum to the simulated time exactly.
 """
