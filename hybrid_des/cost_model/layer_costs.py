@@ -15,6 +15,7 @@ input alone; `selective` repeats the attention core and does not keep the score 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -38,6 +39,7 @@ from hybrid_des.workload.models.operations import (
     Scores,
     SelectiveAttention,
 )
+from hybrid_des.workload.models.routing import Routing
 
 Axis = Literal["tensor", "context", "expert"]
 SUMS = ("all-reduce", "reduce-scatter")
@@ -46,6 +48,7 @@ ALIGNED = 8  # elements of 16 bits: tensor cores take rows of a multiple of 16 b
 # how much longer products take without them: A100's peaks, 39 of 312 TFLOP/s in 16 bits (its datasheet; NVIDIA, "Matrix
 # Multiplication Background", section "Requirements to use tensor cores"); assumed for other GPUs, and fitted to nothing
 UNALIGNED = 8
+WEIGHT = 4  # bytes of a router's weight (deepseek-ai/DeepEP, docs/Hybrid-EP_Implementation.md, section 4.2)
 
 
 class Exchange(NamedTuple):
@@ -372,9 +375,14 @@ def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Ex
             experts=routing.count, active=routing.active, groups=routing.groups, top_groups=routing.top_groups,
             loads=routing.loads, placed=routing.placed, capacity=routing.capacity, channels=basis.experts.channels,
         )  # fmt: skip
-        sent = round(once * EIGHT_BITS if halved else once)
-        yield Exchange("expert", "dispatch", sent, how=how, counts=not backward)  # which a backward knows
-        yield Exchange("expert", "combine", round(once), how=how)
+        sent, back = (once * EIGHT_BITS if halved else once), once
+        if basis.experts.library == "hybridep":
+            weights = WEIGHT * tokens * _experts_of_node(routing, basis)  # of the router, and their gradients
+            sent, back = (sent, back + weights) if backward else (sent + weights, back)
+            if not backward:
+                yield Exchange("expert", "all-gather", round(tokens * routing.count * basis.parallel.expert))
+        yield Exchange("expert", "dispatch", round(sent), how=how, counts=not backward)  # which a backward knows
+        yield Exchange("expert", "combine", round(back), how=how)
         return
     size = layer.dispatched * basis.tokens * layer.balance / basis.regular
     if halved:
@@ -382,6 +390,12 @@ def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Ex
         yield Exchange("expert", "all-to-all", round(size))
     else:
         yield Exchange("expert", "all-to-all", round(size), 2)
+
+
+def _experts_of_node(routing: Routing, basis: CostBasis) -> int:
+    """Experts that the ranks of a node hold together, of one group that shares them."""
+    group = basis.parallel.layout.groups("expert")[0]
+    return routing.count * max(Counter(map(basis.cluster.node_of, group)).values()) // len(group)
 
 
 def _context_traffic(attention: Attention, basis: CostBasis, core: float, backward: int) -> Iterator[Exchange]:
