@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 from hybrid_des.collectives.token_exchange import TokenExchange
 from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.elementwise import is_array, larger, times_up
-from hybrid_des.cost_model.kept_activations import kept_bytes, weight_share
+from hybrid_des.cost_model.kept_activations import UNCONVERTED, kept_bytes, weight_share
 from hybrid_des.cost_model.losses import gathers_logits, logits_again, widest_bytes
 from hybrid_des.cost_model.operation_times import EIGHT_BITS, ELEMENT, HEAD, OPERANDS, Device, ProductUse, Times
 from hybrid_des.workload.models.amounts import Parameters
@@ -49,6 +49,9 @@ ALIGNED = 8  # elements of 16 bits: tensor cores take rows of a multiple of 16 b
 # Multiplication Background", section "Requirements to use tensor cores"); assumed for other GPUs, and fitted to nothing
 UNALIGNED = 8
 WEIGHT = 4  # bytes of a router's weight (deepseek-ai/DeepEP, docs/Hybrid-EP_Implementation.md, section 4.2)
+# of the 722 GB/s that NCCL counts on between GB200s: with 32 multiprocessors HybridEP's kernels send 614 to 668 GB/s to
+# 7 to 35 other ranks, and 580 to 645 back (the same document's table of BF16, less what stays on a rank); with 16, 0.8
+REACHED = 0.87
 
 
 class Exchange(NamedTuple):
@@ -241,7 +244,7 @@ def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Time
         rows /= basis.regular
     if gemm.expert:
         device = device.of_experts
-    quantised = layer.in_few_bits and gemm.name != "logits"
+    quantised = layer.in_few_bits and gemm.name not in UNCONVERTED
     use = ProductUse(quantised, converts=not gemm.shares, anew=layer.batch_first, trained=gemm.trained)
     return device.layer_product(larger(1.0, rows), n, k, count, use)
 
@@ -268,6 +271,9 @@ def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
         for flop, keys, form in basis.attended(attention):
             slower, size = forms[form]
             cores.append(device.flash(flop * m / t / slower, keys / over, size))
+        if isinstance(attention, SelectiveAttention) and (lesson := attention.taught) is not None:
+            for flop, keys, _ in basis.attended(lesson):
+                cores.append(Times(0.0, device.flash(flop * m / t, keys, HEAD).forward))
         return cores[0] if len(cores) == 1 else Times(*map(sum, zip(*cores, strict=True)))
     products = 0.0
     for keys, documents in basis.documents(attention).items():
@@ -374,6 +380,7 @@ def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Ex
         how = TokenExchange(
             experts=routing.count, active=routing.active, groups=routing.groups, top_groups=routing.top_groups,
             loads=routing.loads, placed=routing.placed, capacity=routing.capacity, channels=basis.experts.channels,
+            reach=REACHED if basis.experts.library == "hybridep" else None,
         )  # fmt: skip
         sent, back = (once * EIGHT_BITS if halved else once), once
         if basis.experts.library == "hybridep":

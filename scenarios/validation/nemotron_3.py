@@ -15,9 +15,9 @@ from conversion import Raw, Row, main
 MODELS = {
     "nemotron-3-nano-30b-a3b": "nano", "nemotron-3-super-120b-a12b": "super", "nemotron-3-ultra-550b-a55b": "ultra",
 }  # fmt: skip
-# blocks in 16 bits: prediction modules (recipes/nemotronh/nemotron_3_super.py, keep_mtp_spec_in_bf16); of Super in NVFP4
-# attention (perf_recipes/nemotronh/te_quant.cfg) and the last 14 blocks (nemotron_3_super_bf16_with_nvfp4_mixed of
-# training/mixed_precision.py)
+# blocks in 16 bits: prediction modules (recipes/nemotronh/nemotron_3_super.py, keep_mtp_spec_in_bf16); of Super in
+# NVFP4 attention (perf_recipes/nemotronh/te_quant.cfg) and the last 14 blocks (nemotron_3_super_bf16_with_nvfp4_mixed
+# in training/mixed_precision.py)
 PREDICTIONS = {
     "kinds": "{a: {experts: none, quantised: false}, e: {mixer: none, quantised: false}}",
     "predictions": "{kinds: a e, passes: 2}",
