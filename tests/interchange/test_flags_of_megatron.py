@@ -43,7 +43,7 @@ def at(values, path):
     ("--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep", None),
     ("--moe-token-dispatcher-type alltoall --moe-flex-dispatcher-backend hybridep", None),
 ])  # fmt: skip
-def test_the_library_that_sends_tokens_is_read_where_they_travel_once_per_node(flags, library):
+def test_the_library_of_exchanges_once_per_node_is_read(flags, library):
     experts = "--num-experts 16 --moe-ffn-hidden-size 256 --moe-router-topk 2 --expert-model-parallel-size"
     of_ranks, alone = (read_megatron(f"{RUN} {experts} {count} {flags}", "line").values for count in (8, 1))
     assert (of_ranks.get("experts.library"), alone.get("experts.library")) == (library, None)

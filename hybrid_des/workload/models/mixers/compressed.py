@@ -47,10 +47,7 @@ def compressed(block: Block) -> Part:
         part += _compressor(h, d, sizes, "")
     if ratio and selects:
         part += _compressor(h, selects.size, sizes, "indexer ") + indexer_of(block, selects, q, ratio)
-    top = selects.top if selects else None
-    part += flash_core(
-        block, 1, (d, d), gathered=gathered, window=sizes.window, top=top, ratio=ratio, teaches=selects is not None
-    )
+    part += flash_core(block, 1, (d, d), gathered=gathered, window=sizes.window, indexer=selects, ratio=ratio)
     part += weights(Parameters(tensor=a), Parameters(tensor=a * d * rank))
     part += Part((each,), kept=Kept(tensor=ELEMENT * groups * rank))
     return part + linear("attention output", groups * rank, h, "rows")

@@ -6,8 +6,8 @@
 DeepSeek-AI, "DeepSeek-V3.2", section 2.1; NVIDIA/Megatron-LM, `--experimental-attention-variant dsa`. The indexer has
 q·n·d + h·d + 2d + h·n parameters, 2·n·d FLOP per token and key before it, in few bits where other products are, and
 keeps its queries, its key, and 4 bytes per selected key. Every tensor rank computes it for all heads, from the whole
-input and queries' vectors, which it gathers. The loss that trains it is over selected keys (Bridge's recipes,
-`dsa_indexer_use_sparse_loss`): the backward multiplies the core's queries and keys once more, 2·K·a·d FLOP per token.
+input and queries' vectors, which it gathers. The loss that trains it is over selected keys (sparse loss in
+Megatron-Bridge's recipes of DeepSeek-V4 and GLM-5.2): the backward multiplies the core's queries and keys once more, 2·K·a·d FLOP per token.
 The passes that find the highest scores are not counted.
 
 Over selected keys, latent attention has the absorbed form: a key of kv + rope elements and a value of kv, the same for
@@ -53,14 +53,14 @@ def flash_core(
     *,
     gathered: int,
     window: int | None = None,
-    top: int | None = None,
+    indexer: Indexer | None = None,
     ratio: int = 0,
     absorbed: tuple[int, int] | None = None,
-    teaches: bool = False,
 ) -> Part:
     """The core of heads with keys and values of these sizes, over `shared` heads of them; see `SelectiveAttention`."""
     core = SelectiveAttention(
         "attention", block.heads, shared, *sizes, block.sequence, causal=True, flash=True, window=window,
-        top=top, ratio=ratio, absorbed=absorbed, gathered=gathered, teaches=teaches,
+        top=indexer.top if indexer else None, ratio=ratio, absorbed=absorbed, gathered=gathered,
+        teaches=indexer is not None and not indexer.reused,
     )  # fmt: skip
     return scored_by(core, block.heads * sizes[1])
