@@ -7,8 +7,8 @@ DeepSeek-AI, "DeepSeek-V3.2", section 2.1; NVIDIA/Megatron-LM, `--experimental-a
 q·n·d + h·d + 2d + h·n parameters, 2·n·d FLOP per token and key before it, in few bits where other products are, and
 keeps its queries, its key, and 4 bytes per selected key. Every tensor rank computes it for all heads, from the whole
 input and queries' vectors, which it gathers. The loss that trains it is over selected keys (sparse loss in
-Megatron-Bridge's recipes of DeepSeek-V4 and GLM-5.2): the backward multiplies the core's queries and keys once more, 2·K·a·d FLOP per token.
-The passes that find the highest scores are not counted.
+Megatron-Bridge's recipes of DeepSeek-V4 and GLM-5.2): the backward multiplies the core's queries and keys once more,
+2·K·a·d FLOP per token. The passes that find the highest scores are not counted.
 
 Over selected keys, latent attention has the absorbed form: a key of kv + rope elements and a value of kv, the same for
 all heads, 2·a·(2·kv + rope) FLOP per key. Kernels over selected keys take the rate of heads of 128, larger ones too,
