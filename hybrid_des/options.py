@@ -27,10 +27,17 @@ from types import MappingProxyType
 from typing import Annotated, Any, TypeVar, get_args
 
 from annotated_types import GroupedMetadata
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, PlainValidator, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainValidator,
+    WithJsonSchema,
+)
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, core_schema
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line, unknown
 from hybrid_des.units import EXAMPLES, Dimension, parse_quantity
@@ -170,6 +177,25 @@ class Reads(GroupedMetadata):
     def __iter__(self) -> Iterator[Any]:
         yield PlainValidator(lambda value: self.read(plain(value)))
         yield WithJsonSchema(self.schema)
+
+
+@dataclass(frozen=True)
+class Later:
+    """A section that few scenarios have, or `none`: it is built when the first one is read, which takes 10 ms."""
+
+    kind: type[Section]
+
+    def __get_pydantic_core_schema__(self, _: Any, __: GetCoreSchemaHandler) -> CoreSchema:
+        """Validate with the section's own validator, which pydantic builds when it is first used."""
+        return core_schema.no_info_plain_validator_function(self._read)
+
+    def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The section, or none."""
+        self.kind.model_rebuild()
+        return {"anyOf": [{"const": "none"}, handler(self.kind.__pydantic_core_schema__), {"type": "null"}]}
+
+    def _read(self, value: Any) -> Section | None:
+        return None if value in (None, "none") else self.kind.model_validate(value)
 
 
 def table_file(read: Callable[[str | Path], Any], *known: type) -> Reads:

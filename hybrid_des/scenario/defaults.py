@@ -14,6 +14,7 @@ from hybrid_des.collectives import codecs
 from hybrid_des.options import OfRanks, mark_of, of_ranks
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.sections.cluster import NODES, QUANTISED, WIDE, Cluster
+from hybrid_des.scenario.sections.rl import longest_sample
 from hybrid_des.scenario.sections.training import Gradients, Schedule, expanded
 from hybrid_des.scenario.sections.values import per_rank, read_tensors
 from hybrid_des.scenario.stacks import fill_as_framework, fill_as_stack
@@ -52,6 +53,11 @@ def fill(values: Mapping[str, object]) -> FilledValues:
     parallel = filled.setdefault("parallel", {}) if _of_several_kinds(filled) else None
     if isinstance(parallel, dict):
         parallel.setdefault("stages", "balanced")  # equal numbers of unequal blocks are no equal stages
+    loop = values.get("rl")
+    data = filled.setdefault("data", {}) if isinstance(loop, Mapping) else None
+    if isinstance(loop, Mapping) and isinstance(data, dict):
+        longest = longest_sample(loop) or 1  # where it does not say, that is said
+        data.setdefault("lengths", {"kind": "fixed", "length": longest, "max": longest})  # in place of those of a take
     overlap = filled.setdefault("overlap", {}) if values.get("sharding") == "zero-3" else None
     if isinstance(overlap, dict):
         overlap.setdefault("parameters", True)  # as the frameworks that shard weights do

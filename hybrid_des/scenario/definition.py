@@ -26,6 +26,7 @@ from hybrid_des.scenario.sections.faults import misfits_of_faults
 from hybrid_des.scenario.sections.operators import Operators, misfits_of_operators
 from hybrid_des.scenario.sections.optimizer import Optimizer, misfits_of_optimizer
 from hybrid_des.scenario.sections.perturbations import misfits_of_background, misfits_of_jitter, misfits_of_slow
+from hybrid_des.scenario.sections.rl import misfits_of_rl
 from hybrid_des.scenario.sections.shards import Shards, misfits_of_shards
 from hybrid_des.scenario.sections.training import (
     Offload,
@@ -344,8 +345,13 @@ def _bill_fits(scenario: Scenario) -> Iterator[Problem]:
     yield from misfits_of_bill(*figures, scenario.cluster, scenario.model, scenario.gradients.every)
 
 
+def _loop_fits(scenario: Scenario) -> Iterator[Problem]:
+    modelled = scenario.model is not None
+    yield from misfits_of_rl(scenario.rl, scenario.cluster, scenario.parallel, scenario.batch, modelled=modelled)
+
+
 _CHECKS = (
     _ranks_fit, _fold_fits, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read,
     _wiring_exists, excesses, _schedule_is_one, _trace_fits, _chunks_fit, _workload_fits, _layers_fit,
-    _perturbations_fit, _links_are_shared, _outer_fits, _bill_fits,
+    _perturbations_fit, _links_are_shared, _outer_fits, _bill_fits, _loop_fits,
 )  # fmt: skip

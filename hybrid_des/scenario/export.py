@@ -1,7 +1,7 @@
 """Export of scenarios: as a plain mapping with all defaults, as YAML, and the format as JSON Schema."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from math import inf
 from pathlib import Path
@@ -85,9 +85,16 @@ def _number(value: Fraction) -> int | float | str | Fraction:
     return value if digits is None else f"{value.numerator * 10**digits // value.denominator}e-{digits}"
 
 
+def _subclasses(section: type[PluginSection]) -> Iterator[type[PluginSection]]:
+    """Those of a section, and theirs."""
+    for below in section.__subclasses__():
+        yield below
+        yield from _subclasses(below)
+
+
 def json_schema() -> JsonSchemaValue:
     """The JSON Schema of the scenario file, with the names and options registered at the time of the call."""
-    choosing = PluginSection.__subclasses__()
+    choosing = [*_subclasses(PluginSection)]
     entries = [entry for one in choosing for entry in map(one.plugins.find, one.plugins.names())]
     kinds: set[type[BaseModel]] = {entry.options for entry in entries if entry.options is not None}
     models: list[type[BaseModel]] = [Scenario, *sorted(kinds, key=repr)]
@@ -98,6 +105,8 @@ def json_schema() -> JsonSchemaValue:
         model: definitions.pop(name_of[model]) for model in models
     }
     for section in choosing:
+        if section.__name__ not in definitions:
+            continue  # no section of a file: a study changes one for itself
         properties = definitions[section.__name__]["properties"]
         del properties["options"]
         for key, readers in section.plugins.readers().items():

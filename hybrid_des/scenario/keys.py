@@ -22,6 +22,7 @@ from hybrid_des.scenario.sections.numerics import NumericsOrNone
 from hybrid_des.scenario.sections.operators import Operators
 from hybrid_des.scenario.sections.optimizer import Optimizer
 from hybrid_des.scenario.sections.perturbations import AllJitter, AllSlow, Background
+from hybrid_des.scenario.sections.rl import RlOrNone
 from hybrid_des.scenario.sections.shards import Shards
 from hybrid_des.scenario.sections.training import (
     Gradients,
@@ -103,6 +104,8 @@ class ScenarioKeys(Section):
     """Real training on the simulated GPUs."""
     faults: FaultsOrNone = None
     """Weeks of failures and recoveries, for `hybrid-des goodput`."""
+    rl: RlOrNone = None
+    """Reinforcement learning: engines that generate samples for this training step, and a queue between them."""
     price: Annotated[PriceOrNone, LABEL] = None
     """What GPUs cost, for the bill of the whole training."""
     power: Annotated[PowerOrNone, LABEL] = None

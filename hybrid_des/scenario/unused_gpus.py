@@ -5,6 +5,7 @@ from __future__ import annotations
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import scenario_of
+from hybrid_des.scenario.sections.rl import engine_gpus
 from hybrid_des.scenario.strict_yaml import Document
 
 SIZES = {"nodes", "gpus_per_node"}  # keys of a cluster that say how many GPUs there are
@@ -12,10 +13,13 @@ RANKS = "parallel."  # keys that say how many are used begin so, or with that of
 
 
 def used_gpus(scenario: Scenario) -> int:
-    """The number of GPUs with a rank, or that host servers of all-reduces."""
+    """The number of GPUs with a rank, that host servers of all-reduces, or whose engines generate samples."""
     options = scenario.gradients.options
     on_hosts = getattr(options, "servers_on", None) == "hosts"
-    return scenario.parallel.ranks + ((getattr(options, "servers", None) or 1) if on_hosts else 0)
+    ranks, loop = scenario.parallel.ranks, scenario.rl
+    apart = () if loop is None or loop.colocated else loop.rollout
+    engines = sum(len(engine_gpus(rollout, scenario.cluster, ranks)) for rollout in apart)
+    return ranks + engines + ((getattr(options, "servers", None) or 1) if on_hosts else 0)
 
 
 def unused_gpus(document: Document, scenario: Scenario | None = None) -> str | None:

@@ -185,6 +185,11 @@ def test_the_schema_requires_only_keys_without_a_default(schema):
         "Site": ["nodes"],
         "Adapters": ["rank"],
         "Indexer": ["heads", "size", "top"],
+        "Delay": ["time"],
+        "Lend": ["below", "to_rollout", "to_trainer"],
+        "Reward": ["time"],
+        "Rl": ["samples", "prompt", "response", "rollout", "sync"],
+        "Turns": ["count", "wait"],
         "Compressed": ["size", "rope", "query", "out_groups", "out_rank", "window"],
     }
     pipeline = {"required": ["pipeline"], "properties": {"pipeline": {"minimum": 2}}}
