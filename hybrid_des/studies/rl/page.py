@@ -38,6 +38,7 @@ from hybrid_des.studies.rl.timeline import (
     WIDE,
     Lane,
     lanes_of,
+    replicas_drawn,
     length_histograms,
     shown_states,
     trainer_spans,
@@ -122,7 +123,7 @@ def _timeline(figures: LoopFigures) -> str:
     shown = {"running sequences": RUNNING, "groups in the queue": QUEUED, **shown_states(figures)}
     seconds = format_seconds(whole / 10**12)
     warm = f", the first {format_seconds(figures.begin / 10**12)} of them warm-up" if figures.begin else ""
-    head = f"<h2>{seconds} on one axis{warm}</h2>"
+    head = f"<h2>{seconds} on one axis{replicas_drawn(figures)}{warm}</h2>"
     return f"{head}{swatches(shown)}{strip_lanes(rows, '0', seconds)}"
 
 

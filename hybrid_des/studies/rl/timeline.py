@@ -40,10 +40,16 @@ def lanes_of(figures: LoopFigures) -> list[Lane]:
     shown = sorted({round(number) for number in np.linspace(0, count - 1, min(count, MOST_REPLICAS))})
     running = {replica: _sequences(figures, replica) for replica in shown}
     most = max((float(values.max()) for values in running.values()), default=0.0) or 1.0
-    lanes = [Lane(f"{_replica(figures, number)} (of {most:.0f})", values, most) for number, values in running.items()]
+    lanes = [Lane(f"{_replica(figures, number)} (up to {most:.0f})", values, most) for number, values in running.items()]
     queue = _queued(figures)
     high = float(queue.max()) or 1.0
-    return [*lanes, Lane(f"queue (of {high:.0f} groups)", queue, high, queue=True)]
+    return [*lanes, Lane(f"queue (up to {high:.0f} groups)", queue, high, queue=True)]
+
+
+def replicas_drawn(figures: LoopFigures) -> str:
+    """How many of the replicas are drawn, ", 12 of 16 replicas"; empty if all are."""
+    count = len(figures.record.gpus_of_replicas)
+    return f", {MOST_REPLICAS} of {count} replicas" if count > MOST_REPLICAS else ""
 
 
 def _replica(figures: LoopFigures, number: int) -> str:
