@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from hybrid_des.workload.models.amounts import ELEMENT, Kept
 
@@ -71,6 +71,19 @@ class Gemm:
         return Kept(tensor=size) if self.split == "rows" else Kept(sequence=size)
 
 
+class Cache(NamedTuple):
+    """What a query reads of each token before it while an engine generates.
+
+    Attributes:
+        heads: of keys; tensor ranks divide them, and copy them where ranks are more.
+        keys, values: elements of each; values of 0 are the keys.
+    """
+
+    heads: int
+    keys: int
+    values: int
+
+
 @dataclass(frozen=True)
 class Attention:
     """The attention core, divided by t over heads: scores, softmax and weighted sum of values.
@@ -84,6 +97,7 @@ class Attention:
         sequence: number of keys per query.
         window: the most keys before a query that it attends to; None: all.
         chunk: length of the pieces of a sample within which queries attend; None: the sample is one piece.
+        cache: keys and values per token while an engine generates; None: those of `kv_heads`.
     """
 
     name: str
@@ -96,6 +110,7 @@ class Attention:
     flash: bool
     window: int | None = None
     chunk: int | None = None
+    cache: Cache | None = None
 
     @property
     def local(self) -> bool:
@@ -278,6 +293,7 @@ class Scan:
         there, back: elements per token that belong to heads, before and after it.
         shared: elements per token that the heads of a group share.
         backward: its time over that of the forward, which it computes again. Three is assumed: no public table has it.
+        state: elements that a sequence keeps while an engine generates; 0: not known.
     """
 
     name: str
@@ -289,6 +305,7 @@ class Scan:
     shared: int
     back: int
     backward: float = 3.0
+    state: int = 0
 
     def exchanged(self, tensor: int, context: int) -> tuple[int, int]:
         """Bytes per token of both all-to-alls of a tensor rank."""

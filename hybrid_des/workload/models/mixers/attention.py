@@ -20,7 +20,7 @@ from hybrid_des.workload.models.block import Block
 from hybrid_des.workload.models.kinds.pytorch_llama import separate_heads
 from hybrid_des.workload.models.layer import Module, Part, linear, offload, weights
 from hybrid_des.workload.models.mixers.registration import mixer
-from hybrid_des.workload.models.operations import Attention, Elementwise, Gemm
+from hybrid_des.workload.models.operations import Attention, Cache, Elementwise, Gemm
 
 
 @mixer("attention", summary="multi-head or grouped-query attention")
@@ -42,7 +42,7 @@ def attention(block: Block) -> Part:
         + Part(kept=Kept(sequence=ELEMENT * h, tensor=ELEMENT * width))
         + offload("qkv_linear", *(one.name for one in inputs.operations if isinstance(one, Gemm)), sequence=h)
         + _norms(block, queries, keys)
-        + core(block, k, d, value)
+        + core(block, k, d, value, Cache(k, d, 0 if block.keys_values == "one" else value))
         + gating(a * value, gate)
         + (weights(Parameters(tensor=a)) if block.sinks else Part())
         + linear("attention output", a * value, h, "rows", bias=block.bias, keeps=False)
@@ -67,11 +67,11 @@ def gating(width: int, gate: int) -> Part:
     return Part((passes,) if gate else ())
 
 
-def core(block: Block, kv_heads: int, key: int, value: int) -> Part:
+def core(block: Block, kv_heads: int, key: int, value: int, cache: Cache) -> Part:
     """Attention without its projections, with the copy between both layouts of heads."""
     a, s, flash = block.heads, block.sequence, block.attention == "flash"
     sent, chunk = a if block.pytorch else kv_heads, block.attention_chunk
-    scored = Attention("attention", a, sent, key, value, s, block.causal, flash, block.window, chunk)
+    scored = Attention("attention", a, sent, key, value, s, block.causal, flash, block.window, chunk, cache)
     scores = 0 if flash else 5 * a * s  # softmax, dropout mask, dropout
     return scored_by(scored, a * value, scores)
 

@@ -40,7 +40,17 @@ def delta(block: Block) -> Part:
     kept = ELEMENT * joined + heads * (4 * (sizes.key_size + size) + ELEMENT * CHUNK)
     passes = (
         Elementwise("convolution", 2 * ELEMENT * mixed, 5 * ELEMENT * mixed, "tensor"),
-        Scan("delta rule", "delta", flop, heads, groups, there=2 * width + 2 * heads, shared=2 * keys, back=width),
+        Scan(
+            "delta rule",
+            "delta",
+            flop,
+            heads,
+            groups,
+            there=2 * width + 2 * heads,
+            shared=2 * keys,
+            back=width,
+            state=width * sizes.key_size,
+        ),
         Elementwise("gated norm", 3 * ELEMENT * width, 5 * ELEMENT * width, "tensor"),
     )
     own = (Parameters(tensor=mixed * sizes.conv), Parameters(tensor=2 * heads), Parameters(replicated=size))

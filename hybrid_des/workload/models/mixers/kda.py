@@ -27,7 +27,7 @@ def kda(block: Block) -> Part:
     gate = linear("gate", h, width, "columns", keeps=False) if sizes.full_gate else _low_rank("gate", h, d, width)
     passes = (
         Elementwise("convolution", 2 * ELEMENT * 3 * width, 5 * ELEMENT * 3 * width, "tensor"),
-        Scan("delta rule", "kda", n * flop_of(d, d), n, n, there=5 * width + n, shared=0, back=width),
+        Scan("delta rule", "kda", n * flop_of(d, d), n, n, there=5 * width + n, shared=0, back=width, state=width * d),
         Elementwise("gated norm", 3 * ELEMENT * width, 5 * ELEMENT * width, "tensor"),
     )
     own = (Parameters(tensor=3 * width * sizes.conv), Parameters(tensor=n + width), Parameters(replicated=d))

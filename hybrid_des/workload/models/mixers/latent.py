@@ -14,6 +14,7 @@ from hybrid_des.workload.models.layer import Module, Part, linear, norm, offload
 from hybrid_des.workload.models.mixers.attention import core, gating
 from hybrid_des.workload.models.mixers.registration import mixer
 from hybrid_des.workload.models.mixers.selection import flash_core, indexer_of
+from hybrid_des.workload.models.operations import Cache
 
 
 @mixer("latent", summary="multi-head latent attention", sizes="latent")
@@ -47,7 +48,7 @@ def latent(block: Block) -> Part:
             + gating(width, gate)
         )
     if block.indexer is None:
-        scored = core(block, a, key, sizes.value)
+        scored = core(block, a, key, sizes.value, Cache(1, kv + sizes.rope, 0))
     else:
         # all heads share kv + rope elements of a key; both forms are chosen by the length of a sample
         own, shared = 0 if block.indexer.reused else block.indexer.size, kv + sizes.rope

@@ -24,7 +24,7 @@ def lightning(block: Block) -> Part:
     width = n * d
     flop = Fraction(n * (2 * sizes.chunk * d + 4 * d**2))
     passes = (
-        Scan("lightning attention", "lightning", flop, n, n, there=4 * width, shared=0, back=width),
+        Scan("lightning attention", "lightning", flop, n, n, there=4 * width, shared=0, back=width, state=width * d),
         Elementwise("gated norm", 3 * ELEMENT * width, 5 * ELEMENT * width, "tensor"),
     )
     return (

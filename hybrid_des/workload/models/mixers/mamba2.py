@@ -37,7 +37,7 @@ def mamba2(block: Block) -> Part:
     mixed, joined = width + shared, 2 * width + shared + n
     flop = chunk * shared + 2 * chunk * width + 4 * width * state
     sent = {"there": 2 * width + n, "shared": shared, "back": width}
-    scan = Scan("state space scan", "scan", Fraction(flop), n, g, **sent, backward=BACKWARD)
+    scan = Scan("state space scan", "scan", Fraction(flop), n, g, **sent, backward=BACKWARD, state=width * state)
     passes = (
         Elementwise("convolution", 2 * ELEMENT * mixed, 5 * ELEMENT * mixed, "tensor"),
         scan,

@@ -1,0 +1,319 @@
+"""Times of generation on a replica of an engine: decode steps, prefill, and room for cached tokens.
+
+A replica has d data ranks of t tensor ranks each. One decode step with b sequences, which hold T cached tokens, is the
+sum of its parts; each takes the longer of reading memory and of computing (roofline; Williams, Waterman and Patterson,
+CACM 52(4), 2009):
+
+    step(b, T) = max(P / βW, 2·P₁·b/d / φF)                         what every token reads: P bytes, P₁ parameters
+               + Σ max(E·(1 − (1 − k/E)^b)·e / εW, 2·k·b·e₁ / φF)   experts of a layer: E of e bytes, k of a token
+               + b/d·s / βW + T/d·c / βW                            s bytes of states, c of a cached token
+               + layers·ℓ + h + b/d·σ                               launches, and what the host does
+               + Σ (α + 2·2·b/d·H·(t − 1)/t / link)                 sums over tensor ranks, with t > 1
+
+Bytes and parameters are those of one rank. W is the memory bandwidth, F the peak, H the hidden size. (1 − k/E)^b is the
+share of experts that none of b sequences wants where all are wanted equally. Tensor ranks divide cached keys by heads,
+and copy them where ranks are more than heads; latent attention (DeepSeek-AI, arXiv 2405.04434) has one vector per token
+on every rank, read by all heads in the absorbed form. Experts are divided over all t·d ranks, whole or not (`expert`
+says which); where d > 1, a layer with experts also gathers and scatters the tokens of all data ranks, counted as one
+more sum over d ranks: this and expert parallelism were not compared with measured rows. Keys of a sliding window, and
+states of linear mixers (4 bytes per element, read and written), are counted whole for every sequence, however short it
+is. Embeddings, norms, convolutions of a few tokens and modules of multi-token prediction are left out. Attention to
+selected keys is refused.
+
+Prefill computes 2 FLOP per parameter of a token's products but the logits, which only its last token needs, at φF; the
+squares of attention are left out.
+
+The seven constants β ε φ ℓ h σ α were found together on 397 published rows: vLLM and TensorRT-LLM serving MiniMax-M2.5
+and Llama 3.1 70B on H100 to B300 (ai-dynamo/aiconfigurator, systems/silicon_sample.csv). docs/background/accuracy.md
+has the errors.
+
+Times are whole picoseconds: `step_ps(b)` is step(b, 0) rounded once, and `token_ps` what each cached token adds,
+rounded once. With k steps, the j-th of which holds T + j·b tokens,
+
+    stretch = k·step_ps(b) + token_ps·(k·T + b·k·(k − 1)/2)
+
+holds on integers, so that a stretch cut anywhere and resumed takes the same time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from math import inf
+from typing import NamedTuple
+
+from hybrid_des.cluster.gpus import GpuPart
+from hybrid_des.cost_model.decode_sizes import DecodeSizes, Division, ExpertSizes, decode_sizes
+from hybrid_des.cost_model.decode_table import DecodeTable, Piece
+from hybrid_des.errors import Refusal
+from hybrid_des.scenario.sections.cluster import WIDE, GpuKind, InfiniBand, NodeKind, NvLink
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes
+from hybrid_des.workload.models.amounts import ELEMENT
+from hybrid_des.workload.models.layer import Model
+
+
+@dataclass(frozen=True)
+class DecodeEfficiency:
+    """What an engine reaches.
+
+    Attributes:
+        memory: β, share of the memory bandwidth where every token reads the same.
+        experts: ε, the same for experts.
+        gemm: φ, share of the peak.
+        layer: ℓ, seconds per layer.
+        step: h, seconds per step.
+        sequence: σ, seconds per step and running sequence.
+        collective: α, seconds per sum over tensor ranks.
+        reached: what all times are divided by: the share of this speed that a framework's engine reaches.
+        table: measured steps, which replace the formula; prefill keeps it.
+        cache: bytes of an element of cached keys and values: 2, or 1 in fp8 (TensorRT-LLM's default with fp8 weights).
+    """
+
+    memory: float = 0.95
+    experts: float = 0.605
+    gemm: float = 0.49
+    layer: float = 29e-6
+    step: float = 3.0e-3
+    sequence: float = 4.1e-6
+    collective: float = 5.4e-6
+    reached: float = 1.0
+    table: DecodeTable | None = None
+    cache: int = 2
+
+
+class ExpertTimes(NamedTuple):
+    """Seconds of the experts of a layer: reading all of them, and computing for a sequence that wants `active`."""
+
+    experts: int
+    active: int
+    read: float
+    computed: float
+
+    def seconds(self, sequences: int) -> float:
+        """Of a step with so many sequences."""
+        wanted = 1 - (1 - self.active / self.experts) ** sequences
+        return max(wanted * self.read, sequences * self.computed)
+
+
+@dataclass(frozen=True)
+class DecodeCosts:
+    """What a replica takes to generate.
+
+    Attributes:
+        read, computed: seconds of products that every token reads: for reading them, and for each sequence of a rank.
+        experts: of layers with experts, and how many layers have the same.
+        fixed: seconds of every step.
+        sequence: seconds that each sequence of a data rank adds.
+        token_ps: picoseconds that each cached token of the replica adds to a step, by the formula.
+        prefill: seconds per token of a prompt.
+        data: data ranks of the replica, which divide its sequences.
+        kv_room: cached tokens that fit beside the state of one sequence.
+        state: tokens whose cache takes as much memory as the state of a sequence.
+        table: measured steps; None: the formula.
+    """
+
+    read: float
+    computed: float
+    experts: tuple[tuple[ExpertTimes, int], ...]
+    fixed: float
+    sequence: float
+    token_ps: int
+    prefill: float
+    data: int
+    kv_room: int
+    state: Fraction = Fraction(0)
+    table: DecodeTable | None = None
+
+    def step_ps(self, sequences: int) -> int:
+        """Picoseconds of a decode step with so many running sequences, at least 1, without what cached tokens add."""
+        return self.pieces(sequences)[0].value
+
+    def pieces(self, sequences: int) -> tuple[Piece, ...]:
+        """A step as a function of the cached tokens: one piece by the formula, perhaps several by a table."""
+        if self.table is not None:
+            return self.table.pieces(sequences)
+        mine = -(-sequences // self.data)
+        whole = max(self.read, mine * self.computed) + self.fixed + mine * self.sequence
+        whole += sum(layers * times.seconds(sequences) for times, layers in self.experts)
+        return (Piece(0, round(whole * PICOSECONDS_PER_SECOND), self.token_ps),)
+
+    def stretch_ps(self, sequences: int, held: int, steps: int) -> int:
+        """Decode steps between two changes of a replica; cut anywhere, the parts take as long as the whole.
+
+        Args:
+            sequences: running on the replica all the time, at least 1.
+            held: cached tokens of all of them in the first step; in each further step one more per sequence.
+            steps: number of steps.
+
+        Returns:
+            Picoseconds.
+        """
+        pieces, whole = self.pieces(sequences), 0
+        firsts = [min(steps, max(0, -((held - piece.start) // sequences))) for piece in pieces]  # steps, rounded up
+        for piece, (first, after) in zip(pieces, pairwise((0, *firsts[1:], steps)), strict=True):
+            count, beyond = after - first, held + first * sequences - piece.start
+            whole += count * (piece.value + piece.slope * beyond) + piece.slope * sequences * (count * (count - 1) // 2)
+        return whole
+
+    def prefill_ps(self, tokens: int) -> int:
+        """Picoseconds that prompts of so many tokens together take."""
+        return round(tokens * self.prefill * PICOSECONDS_PER_SECOND)
+
+    def room(self, sequences: int) -> int:
+        """Cached tokens that fit beside the states of so many sequences, at least 1."""
+        return int(self.kv_room - (sequences - 1) * self.state)
+
+    def check_room(self, tokens: int) -> None:
+        """Check that a sequence of so many tokens, prompt and response, fits.
+
+        Raises:
+            Refusal: it does not; one line.
+        """
+        if self.kv_room < tokens:
+            raise Refusal(
+                f"room for {max(0, self.kv_room)} cached tokens, fewer than the {tokens} of one sequence; expected "
+                "more GPUs per replica, a larger share of memory, or shorter sequences"
+            )
+
+
+class _Rates(NamedTuple):
+    """What a replica's GPUs have and reach.
+
+    Attributes:
+        memory: bytes of one.
+        bandwidth: bytes/s of its memory.
+        peak, peak16: FLOP/s in the precision and in 16 bits, or in 32 with precisions of 32.
+        tensor, data: bytes/s that a rank sends to its tensor ranks, and to ranks of other data ranks.
+    """
+
+    memory: float
+    bandwidth: float
+    peak: float
+    peak16: float
+    tensor: float
+    data: float
+
+
+def decode_costs(
+    network: Model,
+    gpu: GpuPart | NodeKind,
+    *,
+    tensor: int = 1,
+    data: int = 1,
+    expert: int = 1,
+    precision: str = "bf16",
+    memory_share: Fraction | float = Fraction(4, 5),
+    efficiency: DecodeEfficiency | None = None,
+) -> DecodeCosts:
+    """What a replica takes to generate with a model.
+
+    Args:
+        network: a causal model on sequences.
+        gpu: a GPU of the catalogue, or the nodes of a scenario.
+        tensor: ranks that divide each layer.
+        data: groups of such ranks, which divide the sequences; a replica has t·d GPUs.
+        expert: groups of whole experts over these GPUs, a divisor of both; times are the same for all.
+        precision: of the weights of blocks; all others have 16 bits, or 32 with tf32 and fp32.
+        memory_share: of the memory of a GPU, for weights, cached tokens and states.
+        efficiency: what the engine reaches. Default: the constants of `DecodeEfficiency`.
+
+    Raises:
+        Refusal: the model is not modelled or cannot be divided so, a figure of the GPU is not known, or the weights
+            leave no room for a cached token; one line.
+    """
+    reached = efficiency or DecodeEfficiency()
+    sizes = decode_sizes(network, Division(tensor, tensor * data, precision, reached.cache))
+    _check_experts(sizes, tensor * data, expert)
+    rates = _rates(gpu, precision, tensor, tensor * data)
+    speed, total = reached.reached, sizes.amounts
+    bandwidth, gemm, gemm16 = (speed * rate for rate in _reached(rates, reached))
+    products = total.flop / gemm + total.flop16 / gemm16
+    experts = tuple((_expert_times(one, rates, reached), layers) for one, layers in sorted(sizes.experts.items()))
+    room, state = _room(sizes, rates.memory * float(memory_share), data)
+    return DecodeCosts(
+        read=total.read / bandwidth,
+        computed=products + total.logits / gemm16,
+        experts=experts,
+        fixed=_fixed(sizes, reached, tensor, data) / speed,
+        sequence=total.state_moved / bandwidth + _of_sequence(sizes, rates, reached, tensor, data) / speed,
+        token_ps=round(max(total.cache_read / bandwidth, total.cache_flop / gemm16) / data * PICOSECONDS_PER_SECOND),
+        prefill=products / data + sum(layers * times.computed for times, layers in experts),
+        data=data,
+        kv_room=room,
+        state=state,
+        table=reached.table and reached.table.slower(speed),
+    )
+
+
+def _reached(rates: _Rates, reached: DecodeEfficiency) -> tuple[float, float, float]:
+    return reached.memory * rates.bandwidth, reached.gemm * rates.peak, reached.gemm * rates.peak16
+
+
+def _expert_times(sizes: ExpertSizes, rates: _Rates, reached: DecodeEfficiency) -> ExpertTimes:
+    read = sizes.bytes / (reached.reached * reached.experts * rates.bandwidth)
+    return ExpertTimes(sizes.experts, sizes.active, read, sizes.flop / (reached.reached * reached.gemm * rates.peak))
+
+
+def _fixed(sizes: DecodeSizes, reached: DecodeEfficiency, tensor: int, data: int) -> float:
+    """Seconds of a step that depend on nothing."""
+    total = sizes.amounts
+    sums = total.sums * (tensor > 1) + total.mixes * (data > 1)
+    return sizes.layers * reached.layer + reached.step + sums * reached.collective
+
+
+def _of_sequence(sizes: DecodeSizes, rates: _Rates, reached: DecodeEfficiency, tensor: int, data: int) -> float:
+    """Seconds that each sequence of a data rank adds: on the host, and bytes of sums over ranks.
+
+    A sum sends 2·(n − 1)/n times its bytes (ring). Data ranks gather and scatter the tokens of all d: as many again.
+    """
+    total = sizes.amounts
+    within = 2 * ELEMENT * total.summed * (tensor - 1) / tensor / rates.tensor
+    across = 2 * ELEMENT * total.mixed * (data - 1) / rates.data
+    return reached.sequence + within + across
+
+
+def _room(sizes: DecodeSizes, share: float, data: int) -> tuple[int, Fraction]:
+    """Cached tokens beside the state of one sequence, and tokens that take as much memory as such a state."""
+    total = sizes.amounts
+    left = share - total.weights
+    if not total.cached:
+        raise Refusal("generation without keys and values of all tokens has no room to count; expected such attention")
+    if left - total.state < total.cached:
+        held, most = (format_bytes(round(size)) for size in (total.weights, share))
+        raise Refusal(
+            f"weights of {held} per GPU leave no room for a cached token in its {most}; expected more GPUs per "
+            "replica, a larger share of memory, or fewer bits"
+        )
+    return int(data * left / total.cached - total.state / total.cached), Fraction(total.state / total.cached)
+
+
+def _check_experts(sizes: DecodeSizes, ranks: int, expert: int) -> None:
+    counts = sorted({one.experts for one in sizes.experts})
+    if expert > 1 and not counts:
+        raise Refusal("this model has no experts to divide")
+    for what, size in (("ranks of a replica", ranks), *(("experts", count) for count in counts)):
+        if size % expert:
+            raise Refusal(f"{size} {what} cannot be divided into {expert} groups of experts")
+
+
+def _rates(gpu: GpuPart | NodeKind, precision: str, tensor: int, ranks: int) -> _Rates:
+    node = _node_of(gpu) if isinstance(gpu, GpuPart) else gpu
+    kind = node.gpu
+    peak = kind.peak_in(precision)
+    if not (kind.bandwidth and kind.peak and peak):
+        missing = "bandwidth" if not kind.bandwidth else "peak" if not kind.peak else f"peak in {precision}"
+        raise Refusal(f"the {missing} of GPU {kind.name} is not known, which decode steps depend on")
+    inside = float(node.nvlink.port.bandwidth or inf)
+    outside = float(node.infiniband.port.bandwidth or inf) * node.infiniband.nics_per_node / node.gpus_per_node
+    within, across = (inside if several <= node.gpus_per_node else outside for several in (tensor, ranks))
+    wide = peak if precision in WIDE else float(kind.peak)
+    return _Rates(float(kind.memory), float(kind.bandwidth), peak, wide, within, across)
+
+
+def _node_of(part: GpuPart) -> NodeKind:
+    """The usual node of a GPU of the catalogue."""
+    gpu = GpuKind.model_construct(**{key: getattr(part, key) for key in GpuKind.model_fields})
+    nvlink = NvLink.model_construct(bandwidth=part.nvlink.bandwidth)
+    infiniband = InfiniBand.model_construct(bandwidth=part.infiniband.bandwidth, nics_per_node=part.nics_per_node)
+    return NodeKind.model_construct(gpu=gpu, gpus_per_node=part.gpus_per_node, nvlink=nvlink, infiniband=infiniband)
