@@ -59,7 +59,7 @@ class Evaluation:
         excess: bytes beyond the usable memory of the GPU that is closest to it; negative if it fits.
         allowed: the usable memory of that GPU.
         fingerprint: a hash that equivalent plans share.
-        days: of an objective that has them, a lower bound on the days of the training, or these days once simulated.
+        against: of an objective that has it, a lower bound on what it is weighed against, or this once simulated.
         row: the summary.
     """
 
@@ -70,7 +70,7 @@ class Evaluation:
     excess: int = 0
     allowed: int = 0
     fingerprint: str = ""
-    days: float = 0.0
+    against: float = 0.0
     row: Row = field(default_factory=dict)
 
 
@@ -146,7 +146,7 @@ def _price(settings: Settings, scenario: Scenario) -> Evaluation:
     if bounded.reason:
         return bounded
     ordered = _bound_memory(settings, scenario, *_ordered(scenario))
-    return replace(ordered, least=bounded.least, days=bounded.days)
+    return replace(ordered, least=bounded.least, against=bounded.against)
 
 
 def _bound_memory(settings: Settings, scenario: Scenario, ranks: RankCosts, plan: Plan) -> Evaluation:
@@ -159,7 +159,7 @@ def _bound_order(settings: Settings, scenario: Scenario) -> Evaluation:
     parts = parts_of(scenario, plan, times.fabric, ranks=ranks, times=times)
     walks = walks_of(scenario, parts)
     shared = fingerprint(scenario, parts, walks[0].programs)
-    if settings.objective.days is not None:  # the same run may cost more elsewhere
+    if settings.objective.against is not None:  # the same run may cost more elsewhere
         shared = f"{shared} {scenario.price!r} {scenario.train!r}"
     return _costing(settings, scenario, to_seconds(bound_of(scenario, walks)), replace(bounded, fingerprint=shared))
 
@@ -209,10 +209,10 @@ def _bounded(settings: Settings, scenario: Scenario, held: Sequence[int], least:
 
 
 def _costing(settings: Settings, scenario: Scenario, seconds: float, evaluation: Evaluation) -> Evaluation:
-    """An evaluation with the cost, and the days, of a step that takes so many seconds."""
+    """An evaluation with the cost of a step that takes so many seconds, and what it is weighed against."""
     objective = settings.objective
-    days = 0.0 if objective.days is None else objective.days(scenario, seconds)
-    return replace(evaluation, least=objective.cost(scenario, seconds), days=days)
+    against = 0.0 if objective.against is None else objective.against.least(scenario, seconds)
+    return replace(evaluation, least=objective.cost(scenario, seconds), against=against)
 
 
 def _allowed(settings: Settings, scenario: Scenario) -> Sequence[int]:

@@ -10,6 +10,31 @@ from hybrid_des.units import format_number, format_seconds
 
 
 @dataclass(frozen=True)
+class Against:
+    """What plans are weighed against besides the cost, the lower the better.
+
+    Attributes:
+        key: its name in tables and files.
+        axis: its axis label in plots.
+        text: value → its text in a sentence.
+        least: (scenario, seconds of a step) → the value, or a lower bound where only a run knows it; it never decreases
+            with the seconds.
+        summed_up: what a frontier of it and the cost is, in one line.
+    """
+
+    key: str
+    axis: str
+    text: Callable[[float], str]
+    least: Callable[[Scenario, float], float]
+    summed_up: str
+
+    @property
+    def heading(self) -> str:
+        """Its column in a table for readers."""
+        return self.key.replace("_", " ")
+
+
+@dataclass(frozen=True)
 class Objective:
     """One way to compare plans.
 
@@ -22,8 +47,7 @@ class Objective:
         value: cost → the figure that is shown under `key`.
         lacking: what a scenario lacks for it; empty if nothing.
         weeks: whether the seconds are wall time per useful step, over weeks with failures, if the scenario has any.
-        days: (scenario, seconds of a step) → what plans are weighed against besides the cost; it never decreases
-            either. None: nothing.
+        against: what plans are weighed against besides the cost; None: nothing.
     """
 
     name: str
@@ -34,7 +58,7 @@ class Objective:
     value: Callable[[float], float] = lambda cost: cost
     lacking: Callable[[Scenario], str] = lambda scenario: ""
     weeks: bool = False
-    days: Callable[[Scenario, float], float] | None = None
+    against: Against | None = None
 
     def text(self, cost: float) -> str:
         """A cost as it is shown."""
@@ -85,6 +109,15 @@ def _spares(scenario: Scenario) -> int:
     return scenario.faults.spares.nodes if scenario.faults is not None and scenario.faults.spares is not None else 0
 
 
+DAYS = Against(
+    "days",
+    "days of training",
+    lambda days: f"in {format_number(days)} days",
+    lambda scenario, seconds: float(days_and_cost(scenario, Fraction(seconds))[0]),
+    "days against money: of these, none is cheaper and none sooner than another",
+)
+
+
 COST = Objective(
     "cost",
     format_number,
@@ -93,7 +126,7 @@ COST = Objective(
     cost=lambda scenario, seconds: float(days_and_cost(scenario, Fraction(seconds), _spares(scenario))[1]),
     lacking=_no_price,
     weeks=True,
-    days=lambda scenario, seconds: float(days_and_cost(scenario, Fraction(seconds))[0]),
+    against=DAYS,
 )
 
 

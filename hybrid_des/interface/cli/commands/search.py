@@ -100,8 +100,8 @@ def run(args: argparse.Namespace) -> int:
         if result.best is not None:
             show(_table(result, result.ranked[: settings.block.top]))
         show(result.sentence)
-        if settings.objective.days is not None and result.best is not None:
-            show("days against money: of these, none is cheaper and none sooner than another")
+        if settings.objective.against is not None and result.best is not None:
+            show(settings.objective.against.summed_up)
             show(_table(result, result.frontier()))
         if result.ties:
             show(_as_good(result))
@@ -204,19 +204,19 @@ def _about_the_best(args: argparse.Namespace, search_result: SearchResult, best:
 
 def _table(result: SearchResult, shown: Sequence[Candidate]) -> str:
     """Plans, one per line."""
-    objective = result.settings.objective
+    objective, against = result.settings.objective, result.settings.objective.against
     listed = [one.case for one in result.candidates if not one.beyond]
     paths = list(values_of(listed))
     paths += [path for one in shown if one.beyond for path, value in one.case.items() if value != listed[0].get(path)]
     paths = list(dict.fromkeys(paths))
     heads = ["", objective.key.removesuffix("_s").replace("_", " ")]
-    heads += [*(["days"] if objective.days is not None else []), "memory", *(path.split(".")[-1] for path in paths)]
+    heads += [*(() if against is None else [against.heading]), "memory", *(path.split(".")[-1] for path in paths)]
     rows = []
     for number, candidate in enumerate(shown, start=1):
-        days = [format_number(candidate.days)] if objective.days is not None else []
+        second = () if against is None else [format_number(candidate.against)]
         values = [candidate.case.get(path) for path in paths]
         cells = ["" if value is None else _value_text(value) for value in values]
-        rows.append([str(number), objective.text(candidate.least), *days, format_bytes(candidate.held), *cells])
+        rows.append([str(number), objective.text(candidate.least), *second, format_bytes(candidate.held), *cells])
     return text_table(heads, rows, width=output_width())
 
 
@@ -264,7 +264,7 @@ def _why_none(result: SearchResult) -> str:
 
 def _summary(result: SearchResult) -> dict[str, Any]:
     """The outcome as plain values."""
-    no_days = result.settings.objective.days is None
+    weighed = result.settings.objective.against is not None
     return {
         "outcome": result.sentence,
         "objective": result.settings.objective.name,
@@ -274,7 +274,7 @@ def _summary(result: SearchResult) -> dict[str, Any]:
         "stopped": result.stopped,
         "best": [_plan(result, one) for one in result.ranked[: result.settings.block.top]],
         "front": [_plan(result, one) for one in result.front()],
-        **({} if no_days else {"frontier": [_plan(result, one) for one in result.frontier()]}),
+        **({"frontier": [_plan(result, one) for one in result.frontier()]} if weighed else {}),
         **_launched(result),
         "as_stated": sorted({*kept_in(result.settings), *(default_axes.FROZEN if result.settings.by_default else ())}),
         "ties": [one.number for one in result.ties],
@@ -294,12 +294,12 @@ def _launched(result: SearchResult) -> dict[str, Any]:
 
 
 def _plan(result: SearchResult, candidate: Candidate) -> dict[str, Any]:
-    objective = result.settings.objective
+    objective, against = result.settings.objective, result.settings.objective.against
     values = {path: value for path, value in plain(candidate.case).items() if value is not None}
     return {
         "plan": candidate.number,
         objective.key: objective.value(candidate.least),
-        **({} if objective.days is None else {"days": candidate.days}),
+        **({} if against is None else {against.key: candidate.against}),
         "held_bytes": candidate.held,
         "values": values,
     }
