@@ -181,6 +181,12 @@ class Layout:
         """Whether experts are held by other ranks than the rest of their layers."""
         return self.expert > 1 or self.across_tensor
 
+    @property
+    def crosses_lanes(self) -> bool:
+        """Whether ranks with the same data and context coordinates share experts with ranks of other lanes each."""
+        tensor, block = self.sizes.get("tensor", 1), self.expert * self.expert_tensor
+        return self.across_tensor and bool(tensor % block and block % tensor)
+
     @cached_property
     def expert_holders(self) -> list[RankGroup]:
         """Ranks of the first pipeline rank that hold the same experts, one group per part of the experts."""

@@ -31,7 +31,7 @@ INSIDE_OPS = (*AXES, OF_UPDATE, HOST)  # what an op does besides computing, in t
 def inside_ops(run: Run) -> Mapping[str, Column]:
     """For each op row, picoseconds that it spends on each of `INSIDE_OPS`; all rows are 0 for what never occurs."""
     columns = dict(zip(INSIDE_OPS, _by_costs(run), strict=True))
-    for axis in {*run.traffic.messages, *run.traffic.streams}:
+    for axis in run.traffic.recorded:
         columns[axis] = _recorded(run.timeline, axis)
     return dict(zip(INSIDE_OPS, _fitting(columns.values(), own_time(run.timeline)), strict=True))
 
@@ -57,8 +57,8 @@ def drawn_inside(timeline: Timeline, inside: Mapping[str, Column]) -> Iterator[t
 
 def replayed_inside(run: Run) -> Column:
     """For each op row, picoseconds of the collectives inside it that take no messages, so that they pass as its own."""
-    every = [*run.traffic.messages, *run.traffic.streams]
-    return collectives_of(inside_ops(run), every) if len({*every}) < len(AXES) else 0 * run.timeline.ops["rank"]
+    every = run.traffic.recorded
+    return collectives_of(inside_ops(run), every) if len(every) < len(AXES) else 0 * run.timeline.ops["rank"]
 
 
 def own_time(timeline: Timeline) -> Column:

@@ -172,7 +172,7 @@ def _inside_ops(run: Run, inside: Mapping[str, float]) -> dict[str, dict[str, fl
             hidden[traffic.axis] += visit.times * traffic.hidden
     ranks = dict.fromkeys(AXES, run.timeline.programs.pipeline * _counted(run) * len(every))
     rows = run.timeline.exchanges
-    for axis in {*run.traffic.messages, *run.traffic.streams}:
+    for axis in run.traffic.recorded:
         mine = rows["purpose"] == PURPOSES.index(OF_LAYERS[axis])
         hidden[axis] = total(rows["free"][mine] - rows["start"][mine])
         ranks[axis] = len(run.ranks) * run.scenario.steps

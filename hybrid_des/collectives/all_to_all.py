@@ -23,7 +23,7 @@ from hybrid_des.collectives.registration import collective, to_all
 def all_to_all(group: Group, buffer: Buffer) -> Routine:
     """Replace shard j of `buffer` with shard `me` of rank j."""
     n, me = group.size, group.me
-    shards = buffer.split(n)
+    shards = buffer.shards(n, me)
     receivers, senders = rounds(group.nodes)[me]
     for peer in receivers:
         group.to(peer).send(shards.encode(peer))

@@ -76,6 +76,14 @@ class Buffer:
         """Bytes on the wire as one message."""
         return message_of(self.elements, self.codec).size
 
+    def sizes(self, members: int) -> tuple[int, ...]:
+        """The elements of the buffer of each of so many members."""
+        return (self.elements,) * members
+
+    def shards(self, members: int, me: int) -> Pieces:
+        """What a member sends to each of so many members in an all-to-all."""
+        return self.split(members)
+
     def split(self, pieces: int) -> Pieces:
         """Split the buffer into pieces that differ by at most one element and are encoded one by one."""
         like = pieces_of(self.elements, pieces, self.codec)
@@ -101,6 +109,29 @@ class Buffer:
         return [Buffer(size, self.codec, *pair) for size, *pair in zip(sizes, arrays, residuals, strict=True)]
 
 
+@dataclass(eq=False)
+class UnequalBuffer(Buffer):
+    """A member's buffer in an all-to-all of ranks whose buffers differ in size; there is no array.
+
+    Attributes:
+        held: elements of the buffer of each member, in their order.
+        back: whether members return what they were sent: to each a part of its own buffer, not of theirs.
+    """
+
+    held: tuple[int, ...] = ()
+    back: bool = False
+
+    def sizes(self, members: int) -> tuple[int, ...]:
+        """The elements of the buffer of each member."""
+        return self.held
+
+    def shards(self, members: int, me: int) -> Pieces:
+        """What a member sends to each of so many members."""
+        if not self.back:
+            return self.split(members)
+        return Pieces([split_evenly(elements, members)[me] for elements in self.held], self.codec)
+
+
 def shares_of(elements: int, members: int, channels: int) -> list[int]:
     """The elements of a buffer that each channel carries: whole shards of all members; the first also has the rest.
 
@@ -121,9 +152,8 @@ class Pieces:
 
     has_data = False
 
-    def __init__(self, elements: int, pieces: int, codec: Codec) -> None:
-        self.codec = codec
-        self.elements = split_evenly(elements, pieces)
+    def __init__(self, elements: Sequence[int], codec: Codec) -> None:
+        self.codec, self.elements = codec, elements
         by_size = {size: message_of(size, codec) for size in set(self.elements)}
         self._messages = [by_size[size] for size in self.elements]
         self._packs: dict[tuple[int, int], Message] = {}
@@ -260,7 +290,7 @@ def _between(array: NDArray[Any], ends: Sequence[int]) -> list[NDArray[Any]]:
 @lru_cache(maxsize=512)  # each has up to a message per rank
 def pieces_of(elements: int, pieces: int, codec: Codec) -> Pieces:
     """The pieces of a buffer without an array, shared by all ranks of a group."""
-    return Pieces(elements, pieces, codec)
+    return Pieces(split_evenly(elements, pieces), codec)
 
 
 @lru_cache(maxsize=4096)

@@ -4,6 +4,7 @@ communicator.run(step, call)    a routine that takes part in one collective; the
 
 Communicator    the algorithm runs on all channels of the group at once, each with its share of the buffer
 Barrier         all members meet, and continue
+Met             all members meet; then the time passes, beside the op
 OnStream        carried by another one, or timed, on a stream: after the collectives that its rank started before
 Replayed        all members meet; then the time that the collective takes alone passes (`cost_model.collective_times`)
 """
@@ -112,6 +113,33 @@ class Communicator:
         beside.over(period)
 
 
+class Met:
+    """A member of a process group whose collectives inside ops begin together, and take as long as they do alone.
+
+    Args:
+        env: the environment.
+        meeting: with the others.
+        beside: the computation that they slow, if they do.
+    """
+
+    def __init__(self, env: Environment, meeting: ReplayedGroup, beside: Computing | None) -> None:
+        self._env, self._meeting, self._beside = env, meeting, beside
+
+    def run(self, step: int, call: Any) -> Routine:
+        """Take part in a collective."""
+        if call.launch:
+            yield self._env.timeout(call.launch, LAUNCH)
+        slowed = self._beside if call.lost else None
+        period = slowed and slowed.during(call.lost, self._env.now)
+        yield self._meeting.join(call.alone)
+        if slowed:
+            slowed.over(period)
+
+    def start(self, step: int, call: Any) -> Any:
+        """Start a collective in a process of its own, an event to wait for."""
+        return self._env.process(self.run(step, call))
+
+
 class Replayed:
     """A member of process groups whose collectives are replayed.
 
@@ -176,7 +204,7 @@ class OnStream:
         timed: whether they take as long as they would alone.
     """
 
-    def __init__(self, env: Environment, stream: Stream, communicator: Communicator | None) -> None:
+    def __init__(self, env: Environment, stream: Stream, communicator: Communicator | Met | None) -> None:
         self._env, self._stream, self._communicator = env, stream, communicator
         self.timed = communicator is None
 

@@ -7,7 +7,6 @@ members on a node has links of its own, to all of these at once.
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.collectives.all_to_all import rounds
 from hybrid_des.collectives.buffer import Buffer, Channels, message_of
-from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.nccl import tuned
 from hybrid_des.collectives.nccl_sends import Call, entry, in_turn, lane_of
@@ -15,14 +14,15 @@ from hybrid_des.collectives.registration import collective, to_all
 from hybrid_des.collectives.tuning import Selection, Wiring
 
 
-def _call(shard: int, codec: Codec, members: int) -> Call:
-    """The sends of a member, of which the largest has so many elements."""
-    return Call(message_of(shard, codec).size, members - 1, members)
+def _call(buffer: Buffer, members: int) -> Call:
+    """The sends of every member; all have the channels of the largest, as both ends of each know its size."""
+    largest = -(-max(buffer.sizes(members)) // members)
+    return Call(message_of(largest, buffer.codec).size, members - 1, members)
 
 
 def takes(wiring: Wiring, buffer: Buffer) -> Selection:
     """What carries an all-to-all."""
-    return _call(max(buffer.split(wiring.ranks).elements), buffer.codec, wiring.ranks).takes(wiring)
+    return _call(buffer, wiring.ranks).takes(wiring)
 
 
 @collective(
@@ -32,9 +32,9 @@ def takes(wiring: Wiring, buffer: Buffer) -> Selection:
 def nccl_all_to_all(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Replace shard j of `buffer` with shard `me` of rank j."""
     wiring: Wiring = group.tuned
-    shards, nodes, me = buffer.split(group.size), group.nodes, group.me
+    nodes, me = group.nodes, group.me
+    shards, call = buffer.shards(group.size, me), _call(buffer, group.size)
     receivers, senders = rounds(nodes)[me]
-    call = _call(max(shards.elements), buffer.codec, group.size)
     lane = lane_of(group, call)
     here: list[tuple[int, Message]] = []
     there: list[tuple[int, Message]] = []

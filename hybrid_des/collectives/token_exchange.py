@@ -13,7 +13,7 @@ of its own. Source: deepseek-ai/DeepEP, README; DeepSeek-AI, arXiv 2412.19437, s
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import NamedTuple
 
 from hybrid_des.cluster.channel import Pace
@@ -111,37 +111,50 @@ def _sites(nodes: tuple[int, ...], routing: Routing, channels: int | None) -> _S
 
 
 class _Exchange:
-    """A member's part in an exchange: the messages that it sends and receives."""
+    """A member's part in an exchange: the messages that it sends and receives.
 
-    def __init__(self, sites: _Sites, me: int, elements: int, codec: Codec) -> None:
+    Args:
+        sites: where members are.
+        me: the member's place.
+        held: elements of the tokens of each member.
+        codec: theirs.
+    """
+
+    def __init__(self, sites: _Sites, me: int, held: Sequence[int], codec: Codec) -> None:
         self.sites, self.me, self.node = sites, me, sites.at[me][0]
         _, *self.locals = self.turned(sites.on[self.node])  # so that no two ranks send to the same one at a time
-        whole = message_of(elements, codec).size
-        self.segments = max(1, min(MOST_SEGMENTS, whole // SMALLEST_SEGMENT)) if len(sites.on) > 1 else 1
-        self._elements, self._codec = elements, codec
+        self._held, self._codec, self._several = held, codec, len(sites.on) > 1
+        self._parts = cache(self._in_segments)
 
-    def _in_segments(self, share: Fraction, segments: int) -> Sequence[Message]:
-        return [message_of(size, self._codec) for size in split_evenly(round(self._elements * share), segments)]
-
-    @cached_property
-    def whole(self) -> Sequence[Message]:
-        """By place: a rank's tokens that have an expert there."""
-        return [one for share in self.sites.of_rank for one in self._in_segments(share, 1)]
+    def segments(self, source: int) -> int:
+        """In how many parts the tokens of a member cross the network."""
+        whole = message_of(self._held[source], self._codec).size
+        return max(1, min(MOST_SEGMENTS, whole // SMALLEST_SEGMENT)) if self._several else 1
 
     @cached_property
-    def copies(self) -> Sequence[Sequence[Message]]:
+    def most(self) -> int:
+        """The same of the member with most."""
+        return max(map(self.segments, range(len(self._held))))
+
+    def _in_segments(self, share: Fraction, elements: int, segments: int) -> Sequence[Message]:
+        return [message_of(size, self._codec) for size in split_evenly(round(elements * share), segments)]
+
+    def whole(self, source: int, to: int) -> Message:
+        """The tokens of a member that have an expert at a place."""
+        return self._parts(self.sites.of_rank[to], self._held[source], 1)[0]
+
+    def copies(self, source: int, to: int) -> Sequence[Message]:
         """The same in segments."""
-        return [self._in_segments(share, self.segments) for share in self.sites.of_rank]
+        return self._parts(self.sites.of_rank[to], self._held[source], self.segments(source))
 
-    @cached_property
-    def across(self) -> Sequence[Sequence[Message]]:
-        """By node: a rank's tokens that have an expert there, in segments."""
-        return [self._in_segments(share, self.segments) for share in self.sites.of_node]
+    def across(self, source: int, node: int) -> Sequence[Message]:
+        """The tokens of a member that have an expert on a node, in segments."""
+        return self._parts(self.sites.of_node[node], self._held[source], self.segments(source))
 
     def taken_in(self, nodes: Iterable[int]) -> Sequence[tuple[int, int]]:
         """Each segment's number and source, of tokens for which this place is the stand-in on its node."""
         sources = [source for node in nodes for source in self.sites.sources(node, self.me)]
-        return [(number, source) for number in range(self.segments) for source in sources]
+        return [(number, one) for number in range(self.most) for one in sources if number < self.segments(one)]
 
     @cached_property
     def spread(self) -> Sequence[tuple[int, int]]:
@@ -156,8 +169,11 @@ class _Exchange:
     @cached_property
     def inside(self) -> Sequence[tuple[int, int]]:
         """The ranks of this node, and how many messages each sends here: its own tokens, and those it took in."""
-        taken = (sum(len(self.sites.sources(node, one)) for node in self.sites.beyond(one)) for one in self.locals)
-        return [(place, 1 + count * self.segments) for place, count in zip(self.locals, taken, strict=True)]
+        counts = []
+        for one in self.locals:
+            sources = (source for node in self.sites.beyond(one) for source in self.sites.sources(node, one))
+            counts.append(1 + sum(map(self.segments, sources)))
+        return list(zip(self.locals, counts, strict=True))
 
     def turned(self, places: Sequence[int]) -> Sequence[int]:
         """The places of a node, from the one at this member's index on."""
@@ -166,8 +182,10 @@ class _Exchange:
 
 
 @lru_cache(maxsize=4096)
-def _exchange(nodes: tuple[int, ...], me: int, options: TokenExchange, elements: int, codec: Codec) -> _Exchange:
-    return _Exchange(_sites(nodes, options.routing, options.channels), me, elements, codec)
+def _exchange(
+    nodes: tuple[int, ...], me: int, options: TokenExchange, held: tuple[int, ...], codec: Codec
+) -> _Exchange:
+    return _Exchange(_sites(nodes, options.routing, options.channels), me, held, codec)
 
 
 def _tuned(site: Site, options: TokenExchange) -> Wiring:
@@ -216,13 +234,14 @@ def dispatch(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
     Raises:
         Refusal: experts cannot be divided over the members.
     """
-    plan = _exchange(group.nodes, group.me, options, buffer.elements, buffer.codec)
+    plan = _exchange(group.nodes, group.me, options, buffer.sizes(group.size), buffer.codec)
     sites, me, group = plan.sites, plan.me, _paced(group)
-    for number in range(plan.segments):
-        for node in sites.beyond(me):
-            group.to(sites.stand_in(node, me)).send(plan.across[node][number])
+    away = [(sites.stand_in(node, me), plan.across(me, node)) for node in sites.beyond(me)]
+    for number in range(plan.segments(me)):
+        for stand_in, segments in away:
+            group.to(stand_in).send(segments[number])
     for member in plan.locals:
-        group.to(member).send(plan.whole[member])
+        group.to(member).send(plan.whole(me, member))
     if len(sites.on) == 1:  # nothing to spread
         yield from _receive(group, plan.inside)
     else:
@@ -234,7 +253,7 @@ def _spread(group: Group, plan: _Exchange) -> Routine:
     for number, source in plan.spread:
         yield group.from_(source).receive()
         for member in plan.locals:
-            group.to(member).send(plan.copies[member][number])
+            group.to(member).send(plan.copies(source, member)[number])
 
 
 def _receive(group: Group, expected: Iterable[tuple[int, int]]) -> Routine:
@@ -255,29 +274,27 @@ def combine(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
     Raises:
         Refusal: experts cannot be divided over the members.
     """
-    plan = _exchange(group.nodes, group.me, options, buffer.elements, buffer.codec)
+    plan = _exchange(group.nodes, group.me, options, buffer.sizes(group.size), buffer.codec)
     sites, me, group = plan.sites, plan.me, _paced(group)
-    mine, whole = plan.copies[me], plan.whole[me]
-    for number in range(plan.segments):
-        for node in sites.beyond(me):
-            for source in plan.turned(sites.on[node]):
-                stand_in = sites.stand_in(plan.node, source)
-                if stand_in != me:
-                    group.to(stand_in).send(mine[number])
+    sources = [source for node in sites.beyond(me) for source in plan.turned(sites.on[node])]
+    sent = [(sites.stand_in(plan.node, source), plan.copies(source, me)) for source in sources]
+    for number in range(plan.most):
+        for stand_in, segments in sent:
+            if stand_in != me and number < len(segments):
+                group.to(stand_in).send(segments[number])
     for member in plan.locals:
-        group.to(member).send(whole)
+        group.to(member).send(plan.whole(member, me))
     if len(sites.on) == 1:  # nothing comes back from elsewhere
         yield from _add_up(group, plan)
     else:
-        back = ((sites.stand_in(node, me), plan.segments) for node in sites.beyond(me, -1))
+        back = ((sites.stand_in(node, me), plan.segments(me)) for node in sites.beyond(me, -1))
         yield group.together(_add_up(group, plan), _receive(group, back))
 
 
 def _add_up(group: Group, plan: _Exchange) -> Routine:
     """Add up what the ranks of this node return for a token, and send the sum back over the network."""
-    sums = plan.across[plan.node]
     for number, source in plan.added_up:
         for member in plan.locals:
             yield group.from_(member).receive()
-        group.to(source).send(sums[number])
+        group.to(source).send(plan.across(source, plan.node)[number])
     yield from _receive(group, ((place, 1) for place in plan.locals))

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from hybrid_des.cost_model.documents import Load, PackedSteps, packed_steps
-from hybrid_des.cost_model.elementwise import quotients
+from hybrid_des.cost_model.elementwise import is_array, quotients
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.cluster import WIDE, Cluster
 from hybrid_des.scenario.sections.efficiency import Efficiency
@@ -142,6 +142,18 @@ class CostBasis(NamedTuple):
         if self.load is not None:
             return self.load.tokens // self.load.ranks
         return self.model.network.tokens * self.microbatch_size // self.parallel.context
+
+    @property
+    def empty(self) -> bool:
+        """Whether a rank has no tokens in a micro-batch; none of several at once is empty."""
+        return not is_array(self.tokens) and not self.tokens
+
+    @property
+    def routed(self) -> int | Fraction:
+        """The same, on the mean of the ranks that share its experts: each computes as many, whoever sent them."""
+        if self.load is None or not self.load.routed:
+            return self.tokens
+        return Fraction(sum(self.load.routed), len(self.load.routed))
 
     @property
     def context(self) -> int:

@@ -31,7 +31,7 @@ from hybrid_des.cluster.symmetry import flows_of
 from hybrid_des.cluster.transport import Links, Transport
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING, Outcome, SlowerThanBestError, Views, measure, run_collective
-from hybrid_des.collectives.buffer import Buffer, Channels
+from hybrid_des.collectives.buffer import Buffer, Channels, UnequalBuffer
 from hybrid_des.collectives.checking import unchecked
 from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.group import ProcessGroup
@@ -137,6 +137,16 @@ class CollectiveTimes:
         if key not in self._around:
             asked = [range(len(ranks))], [elements_of(size)], codecs.find(SIXTEEN_BITS).build(), options
             self._around[key] = self._alone(tuple(ranks)).of_group(name, Concurrent(*asked))
+        return self._around[key]
+
+    def of_unequal(
+        self, held: Sequence[int], name: str, size: int, ranks: Sequence[int], how: Options | None, *, back: bool
+    ) -> Outcome:
+        """A collective over these ranks, whose buffers have these bytes, whatever a member's own (`UnequalBuffer`)."""
+        key = name, held, back, how, self._form((tuple(ranks),))
+        if key not in self._around:
+            buffers = [buffer_of(size, held, back=back) for size in held]
+            self._around[key] = self._alone(tuple(ranks)).of_members(name, buffers, how or Channels())
         return self._around[key]
 
     def _times_alone(self, ranks: tuple[int, ...]) -> TimesAlone:
@@ -426,6 +436,14 @@ class TimesAlone(CollectiveTimes):
         likely = (fold for fold in folds if self._looks_exact(fold, every, asked.options))
         return self._of_set(name, asked, SimulatedGroups(groups, 1, [*islice(likely, MOST_TRIES)]), None)
 
+    def of_members(self, name: str, buffers: Sequence[Buffer], options: Options) -> Outcome:
+        """A collective in one group, of all ranks, with a buffer for each."""
+        group = self.process_group(name, range(len(buffers)), options)
+        with self._network(None, [group]) as (network, views):
+            members = [(group, place) for place in range(group.size)]
+            algorithm = collectives.configured(name, options)
+            return run_collective(network, algorithm, members, lambda _, member: buffers[member], views=views)
+
     @contextmanager
     def _network(self, fold: Fold | None, groups: Sequence[ProcessGroup]) -> Iterator[tuple[Transport, Views]]:
         with super()._network(fold, groups) as new:
@@ -442,6 +460,14 @@ class TimesAlone(CollectiveTimes):
 def _buffer(asked: Concurrent, group: int, member: int) -> Buffer:
     """The buffer of any member of a group."""
     return Buffer(asked.elements[group], asked.codec)
+
+
+def buffer_of(size: int, held: Sequence[int] = (), *, back: bool = False) -> Buffer:
+    """The buffer of a member, in 16 bits, of so many bytes; `held` are those of all members, if these differ."""
+    codec = codecs.find(SIXTEEN_BITS).build()
+    if not held:
+        return Buffer(elements_of(size), codec)
+    return UnequalBuffer(elements_of(size), codec, held=tuple(map(elements_of, held)), back=back)
 
 
 def elements_of(size: int) -> int:

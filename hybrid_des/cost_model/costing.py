@@ -32,7 +32,7 @@ from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.collective_times import CollectiveTimes
 from hybrid_des.cost_model.devices import device_of, host_bandwidth
 from hybrid_des.cost_model.documents import Load
-from hybrid_des.cost_model.elementwise import is_any, is_array, larger, rounded
+from hybrid_des.cost_model.elementwise import is_any, larger, rounded
 from hybrid_des.cost_model.expert_loads import expert_layers
 from hybrid_des.cost_model.layer_collectives import ALGORITHMS, LayerCollective, traffic_of
 from hybrid_des.cost_model.layer_costs import (
@@ -200,7 +200,7 @@ class Costing:
         return replace(costs, imbalance=more)
 
     def _of(self, layer: Layer, received: int, later: int, like: StageCosts | None = None) -> StageCosts:
-        if like is not None and not is_array(self.basis.tokens) and not self.basis.tokens:
+        if like is not None and self.basis.empty and not (self.basis.routed and layer.dispatched):
             return without_work(like)
         costs = self.parts(layer, received)
         moved = costs.offloaded
@@ -393,23 +393,25 @@ class Costing:
 
     def _measured(self, exchange: Exchange, moving: Fraction, lanes: tuple[int, int] | None) -> LayerCollective:
         """A collective in the slowest of the groups along its axis, or in some lanes, with the time to start it."""
-        axis, does, size, repeats, behind, steps, how, weights, _ = exchange
+        axis, does, size, repeats, behind, steps, how, weights, _, held, back = exchange
         groups, name = self._groups(axis, lanes), ALGORITHMS[self.basis.layer_collectives][does]
         launch, outcome = 0, NOTHING
         if self._times is not None:
-            outcome = max((self._times(name, size, group, how) for group in groups), key=lambda each: each.duration)
+            known = partial(self._times.of_unequal, held, back=back) if held else self._times
+            outcome = max((known(name, size, group, how) for group in groups), key=lambda each: each.duration)
             launch = max(1, steps) * self._starting(1 if steps else len(groups[0]) - 1)
             if how is not None:
                 waits = {"none": True, "layers": exchange.counts, "full": False}[self.basis.cuda_graphs]
                 launch = to_picoseconds(self.efficiency.exchange_overhead) if waits else 0
-            elif not steps and (known := self._in_table(does, groups, size)) is not None:
-                launch, outcome = 0, outcome._replace(duration=known)
+            elif not steps and (measured := self._in_table(does, groups, size)) is not None:
+                launch, outcome = 0, outcome._replace(duration=measured)
         overlapped = round(behind * PICOSECONDS_PER_SECOND)
         overlapped += round(max(0, launch + outcome.duration - overlapped) * self._hidden[axis])
         sent = outcome.messages, outcome.bytes, outcome.even, how
         lost = self._lost(axis, groups, Fraction(0) if weights else moving, engines=axis == "tensor" and not weights)
         beside = round(weights * PICOSECONDS_PER_SECOND)
-        return LayerCollective(axis, name, size, repeats, launch, outcome.duration, overlapped, *sent, lost, beside)
+        amounts = size, repeats, launch, outcome.duration, overlapped
+        return LayerCollective(axis, name, *amounts, *sent, lost, beside, held, back)
 
     def _in_table(self, does: str, groups: Groups, size: int) -> int | None:
         """Picoseconds that were measured of such a collective in the slowest of some groups; None if none was."""

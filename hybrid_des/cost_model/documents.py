@@ -5,6 +5,7 @@ of a lane compute the same documents. What they cost depends on the load of the 
 
     tokens      Σ lengths: products, element-wise operations, messages, activations
     squares     Σ lengths²: attention, of which causal masks leave half
+    routed      the tokens of all ranks that share experts: each of them computes an equal part of their sum
 
 A document that several lanes share counts as the next multiple of their number, so that each has whole tokens; with
 `padded`, all documents of a micro-batch have the length of its longest one.
@@ -21,11 +22,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import NamedTuple, cast
 
 import numpy as np
 
+from hybrid_des.layout import Layout
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.data import WHOLE, Data
 from hybrid_des.scenario.sections.training import ModelChoice, Parallel, Schedule
@@ -44,6 +46,8 @@ class Load(NamedTuple):
         ranks: the lanes over which every document is split.
         lengths: of the documents, as they are computed, the longest first.
         first: the first of these lanes, if other micro-batches are shared by others; None: not shared so.
+        routed: tokens of each rank that shares experts with one of these, in the order of their group; none: all have
+            as many as it.
     """
 
     tokens: int
@@ -51,6 +55,7 @@ class Load(NamedTuple):
     ranks: int
     lengths: tuple[int, ...] = ()
     first: int | None = None
+    routed: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, lengths: Sequence[int], ranks: int, first: int | None = None, *, padded: bool) -> Load:
@@ -97,6 +102,7 @@ class PackedSteps:
         padded: whether documents are padded to the longest of their micro-batch.
         dynamic: whether documents are shared by other lanes in each micro-batch.
         places: lanes of a replica, its ranks along context.
+        sharing: lane → the lanes of the ranks that share its experts, in their order; none if no ranks share any.
     """
 
     steps: tuple[StepDocuments, ...]
@@ -104,6 +110,7 @@ class PackedSteps:
     padded: bool
     dynamic: bool = False
     places: int = 1
+    sharing: tuple[tuple[int, ...], ...] = ()
 
     @property
     def microbatches(self) -> int:
@@ -129,15 +136,21 @@ class PackedSteps:
         for step in self.steps:
             of_step = []
             for packs in (*step.packed, *[(empty,) * (self.lanes // self.context)] * self.missing(step)):
-                lanes: list[int] = []
+                lanes: list[Load] = []
                 for group in packs:
                     lengths = [step.lengths[place] for place in group.documents]
                     first = len(lanes) if self.dynamic and group.ranks > 1 else None
-                    load = Load.of(lengths, group.ranks, first, padded=self.padded)
-                    lanes += [known.setdefault(load, len(known))] * group.ranks
-                of_step.append(lanes)
+                    lanes += [Load.of(lengths, group.ranks, first, padded=self.padded)] * group.ranks
+                of_step.append([known.setdefault(load, len(known)) for load in self._with_routed(lanes)])
             numbers.append(of_step)
         return known, numbers
+
+    def _with_routed(self, lanes: Sequence[Load]) -> Iterator[Load]:
+        """The loads of lanes, with the tokens of those that share experts, where these differ."""
+        tokens = [load.tokens // load.ranks for load in lanes]
+        for load, members in zip(lanes, self.sharing or repeat(()), strict=False):
+            routed = tuple([tokens[lane] for lane in members])
+            yield load._replace(routed=routed) if len(set(routed)) > 1 else load
 
     def missing(self, step: StepDocuments) -> int:
         """Empty micro-batches at the end of a step."""
@@ -238,7 +251,19 @@ def _packed(
         packed.append(StepDocuments(taken, truncated, packing))
     dynamic = bool(data.packer.facts["lanes"])
     shared = parallel.context if split and not dynamic else 1
-    return PackedSteps(tuple(packed), shared, data.padded, dynamic, parallel.context)
+    sharing = lanes_sharing_experts(parallel.layout)
+    return PackedSteps(tuple(packed), shared, data.padded, dynamic, parallel.context, sharing)
+
+
+def lanes_sharing_experts(layout: Layout) -> tuple[tuple[int, ...], ...]:
+    """Lane → the lanes of the ranks that share its experts, in their order; none if no ranks share any."""
+    if layout.expert == 1:
+        return ()
+    sharing: dict[int, tuple[int, ...]] = {}
+    for ranks in layout.groups("expert"):
+        lanes = tuple(map(layout.lane, ranks))
+        sharing.update(dict.fromkeys(lanes, lanes))
+    return tuple(sharing[lane] for lane in range(len(sharing)))
 
 
 def _taken(data: Data, documents: Documents, request: PackRequest, batch: int | None) -> Iterator[int]:

@@ -42,7 +42,8 @@ def kept_bytes(layer: Layer, basis: CostBasis, modules: Sequence[Module], *, sco
         layer, tuple(modules), t, basis.parallel.of_expert, eager=eager, precision=basis.kept_precision
     )
     inner = kept.tensor + (_scores(layer, kept.scores, basis) if scores else 0)
-    return rounded_up(basis.tokens * (kept.sequence / basis.regular + inner / t + routed + kept.copied))
+    of_others = (basis.routed - basis.tokens) * routed  # more, or less, than if all ranks had as many tokens
+    return rounded_up(basis.tokens * (kept.sequence / basis.regular + inner / t + routed + kept.copied) + of_others)
 
 
 @lru_cache(maxsize=256)

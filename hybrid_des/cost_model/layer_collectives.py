@@ -84,6 +84,8 @@ class LayerCollective(NamedTuple):
         how: of an exchange with experts once per node: how tokens are routed.
         lost: share of its speed that computation beside it loses.
         weights: of `overlapped`, picoseconds of weight gradients, which a split backward computes later.
+        held: bytes of the buffer of each member, in their order; none: all have as many.
+        back: whether members return what they were sent, so that each sends parts of the others' buffers.
     """
 
     axis: str
@@ -99,6 +101,8 @@ class LayerCollective(NamedTuple):
     how: TokenExchange | None = None
     lost: Fraction = Fraction(0)
     weights: int = 0
+    held: tuple[int, ...] = ()
+    back: bool = False
 
     @property
     def exposed(self) -> int:

@@ -16,7 +16,7 @@ input alone; `selective` repeats the attention core and does not keep the score 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 from typing import Literal, NamedTuple
@@ -62,6 +62,8 @@ class Exchange(NamedTuple):
         steps: of a ring whose steps are started one by one, between two members each; 0: it is started once.
         how: of an exchange once per node: how tokens are routed.
         counts: whether the host waits for the number of tokens that arrive.
+        held: bytes of the buffer of each member, in their order; none: all have as many.
+        back: whether members return what they were sent, so that each sends parts of the others' buffers.
     """
 
     axis: Axis
@@ -73,6 +75,8 @@ class Exchange(NamedTuple):
     how: TokenExchange | None = None
     weights: float = 0.0
     counts: bool = False
+    held: tuple[int, ...] = ()
+    back: bool = False
 
 
 Parts = Sequence[tuple[Operation, Times]]
@@ -118,6 +122,8 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     """The costs of a layer on each of the ranks that share it; `received` are bytes per token of the layer before."""
     if (factor := basis.element // ELEMENT) > 1:
         layer, received = wider(layer, factor), factor * received
+    if basis.empty:
+        layer = _only_of_others(layer)
     parts = tuple((operation, _times(operation, layer, basis, device)) for operation in layer.operations)
     forward, backward = (tuple(_traffic(layer, basis, parts, received, which)) for which in (0, 1))
     if layer.passed:
@@ -159,6 +165,11 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
         frozen=_parameters(layer.frozen, basis),
         offloaded=_offloaded(layer, basis, modules, inputs if full else kept, more),
     )
+
+
+def _only_of_others(layer: Layer) -> Layer:
+    """What a rank without tokens computes of a layer: what others send to its experts."""
+    return replace(layer, operations=tuple(one for one in layer.operations if getattr(one, "expert", False)))
 
 
 def _offloaded(layer: Layer, basis: CostBasis, modules: Sequence[Module], kept: int, more: Fraction) -> int:
@@ -210,10 +221,11 @@ def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device)
         if layer.place == "last" and operation.split == "tensor" and gathers_logits(basis):
             over = 1  # every rank computes the loss over the whole vocabulary
         busiest = float(layer.balance) if operation.expert else 1.0
-        if (known := device.passed(operation.name, operation.forward * m / over * busiest)) is not None:
+        tokens = basis.routed if operation.expert else m
+        if (known := device.passed(operation.name, operation.forward * tokens / over * busiest)) is not None:
             return known
         how = basis.operators.loss if layer.place == "last" else basis.operators.blocks
-        forward, backward = (size * m / over * busiest for size in operation.moved(how))
+        forward, backward = (size * tokens / over * busiest for size in operation.moved(how))
         return device.moving(forward, backward, operation.rate)
     took = larger(float(operation.flop) * m / device.flops16, operation.bytes * m / device.memory)
     return Times(took, took, took if operation.weights else 0.0)
@@ -223,7 +235,7 @@ def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Time
     """A product with weights; experts of other ranks send their tokens here."""
     n, k, count = gemm.n, gemm.k, gemm.count
     divides = basis.parallel.of_expert if gemm.expert else basis.parallel.tensor
-    rows = float(gemm.rows) * basis.tokens
+    rows = float(gemm.rows) * (basis.routed if gemm.expert else basis.tokens)
     if gemm.expert:
         count = held_experts(layer, gemm, basis)
         rows *= basis.parallel.expert * float(layer.balance) * divides / basis.parallel.tensor
@@ -289,7 +301,8 @@ def _traffic(layer: Layer, basis: CostBasis, parts: Parts, received: int, backwa
     if basis.alone:
         return
     own = layer.held
-    if basis.parallel.tensor > 1 and own.tensor + own.tied + (own.expert if basis.parallel.of_expert > 1 else 0):
+    divided = own.tensor + own.tied + (own.expert if basis.parallel.of_expert > 1 else 0)
+    if basis.parallel.tensor > 1 and divided and not basis.empty:
         beside = _weight_products(parts) if backward and basis.overlap.weight_gradients else []
         yield from _tensor_traffic(layer, basis, received, backward, beside)
     attention = [one for one in layer.operations if isinstance(one, Attention)]
@@ -363,25 +376,29 @@ def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Ex
     """Tokens to their experts and back, or gradients to where the results came from and back."""
     routing = layer.routing
     shown = routing is not None and not routing.is_plain  # the exchange shows the busiest
-    busiest = Fraction(1) if shown else layer.balance
-    tokens = basis.tokens * busiest / basis.regular
-    halved = basis.experts.dispatch == "fp8"
+    there = EIGHT_BITS if basis.experts.dispatch == "fp8" else Fraction(1)
     if basis.experts.dispatcher == "per-node" and routing is not None:
-        once = layer.dispatched * tokens / routing.active
+        each = layer.dispatched * (Fraction(1) if shown else layer.balance) / routing.active / basis.regular
         how = TokenExchange(
             experts=routing.count, active=routing.active, groups=routing.groups, top_groups=routing.top_groups,
             loads=routing.loads, placed=routing.placed, capacity=routing.capacity, channels=basis.experts.channels,
         )  # fmt: skip
-        sent = round(once * EIGHT_BITS if halved else once)
-        yield Exchange("expert", "dispatch", sent, how=how, counts=not backward)  # which a backward knows
-        yield Exchange("expert", "combine", round(once), how=how)
+        first, second = _exchange(basis, "dispatch", each * there), _exchange(basis, "combine", each)
+        yield first._replace(how=how, counts=not backward)  # which a backward knows
+        yield second._replace(how=how)
         return
-    size = layer.dispatched * basis.tokens * layer.balance / basis.regular
-    if halved:
-        yield Exchange("expert", "all-to-all", round(size * EIGHT_BITS))
-        yield Exchange("expert", "all-to-all", round(size))
+    each = layer.dispatched * layer.balance / basis.regular
+    first, second = _exchange(basis, "all-to-all", each * there), _exchange(basis, "all-to-all", each)
+    if first == second and not first.held:
+        yield first._replace(repeats=2)
     else:
-        yield Exchange("expert", "all-to-all", round(size), 2)
+        yield from (first, second._replace(back=bool(second.held)))
+
+
+def _exchange(basis: CostBasis, does: str, each: Fraction) -> Exchange:
+    """An exchange with experts of so many bytes for each token of a rank."""
+    routed = basis.load.routed if basis.load is not None else ()
+    return Exchange("expert", does, round(basis.tokens * each), held=tuple(round(tokens * each) for tokens in routed))
 
 
 def _context_traffic(attention: Attention, basis: CostBasis, core: float, backward: int) -> Iterator[Exchange]:

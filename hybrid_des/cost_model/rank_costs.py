@@ -363,8 +363,9 @@ def each_of(stacked: StageCosts) -> list[StageCosts]:
     """The costs of a stage for every load, from those in which arrays have an element for each; without its layers."""
     same = vars(stacked) | {"layers": ()}
     columns: dict[str, Any] = {name: amounts.tolist() for name, amounts in same.items() if is_array(amounts)}
-    columns["transients"] = _rows(stacked.transients)
-    columns["host_times"] = starmap(HostTimes, _rows(stacked.host_times))
+    count = len(next(iter(columns.values())))
+    columns["transients"] = _rows(stacked.transients, count)
+    columns["host_times"] = starmap(HostTimes, _rows(stacked.host_times, count))
     return [
         StageCosts(**{**same, **dict(zip(columns, row, strict=True))}) for row in zip(*columns.values(), strict=True)
     ]
@@ -376,9 +377,9 @@ def _sums(distinct: Iterable[tuple[Sequence[int], int]]) -> list[int]:
     return [sum(column) for column in zip(*scaled, strict=True)]
 
 
-def _rows(amounts: Iterable[int]) -> Iterator[tuple[int, ...]]:
-    """For every load, the amounts that differ from load to load."""
-    return zip(*(each.tolist() for each in amounts if is_array(each)), strict=True)
+def _rows(amounts: Iterable[int], count: int) -> Iterator[tuple[int, ...]]:
+    """For every load, of which there are so many, the amounts."""
+    return zip(*(each.tolist() if is_array(each) else [each] * count for each in amounts), strict=True)
 
 
 def _share_of(distinct: Sequence[tuple[StageCosts, int]], kept: int) -> Fraction:

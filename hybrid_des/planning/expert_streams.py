@@ -72,7 +72,7 @@ class ExpertStreams:
 
     Attributes:
         delay: whether weight gradients are computed while gradients travel back from the experts.
-        axes: those whose collectives are messages.
+        axes: those whose collectives are instructions.
     """
 
     delay: bool

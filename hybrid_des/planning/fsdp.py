@@ -8,7 +8,8 @@ layer ends. Without overlap the compute stream runs them itself. While the param
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property, partial
 from itertools import chain
 from typing import NamedTuple
@@ -23,8 +24,9 @@ from hybrid_des.cost_model.collective_times import SIXTEEN_BITS, CollectiveTimes
 from hybrid_des.cost_model.rank_costs import StageCosts
 from hybrid_des.engine.recorder import BEFORE, INSIDE
 from hybrid_des.layout import RankGroup
-from hybrid_des.pipeline.plan import Action, Place, Plan
+from hybrid_des.pipeline.plan import Action, Kind, Place, Plan
 from hybrid_des.planning.gradients import parts_of_stage
+from hybrid_des.planning.op_bodies import body_of
 from hybrid_des.planning.program import (
     LAYER,
     Collective,
@@ -48,14 +50,14 @@ class LayerPass(NamedTuple):
     """One layer's part of an op.
 
     Attributes:
-        duration: picoseconds of computation.
+        body: its computation, and collectives among it.
         gather: the collectives before it.
         scatter: the collectives after it.
     """
 
     stage: int
     layer: int
-    duration: int
+    body: tuple[Instruction, ...]
     gather: tuple[Outcome, ...] = NOTHING
     scatter: tuple[Outcome, ...] = NOTHING
 
@@ -89,6 +91,7 @@ class Fsdp:
         once: whether layers are gathered once per step, before their first forward, instead of before every use.
         scatters_once: whether gradients are scattered once per step, after their last backward.
         sizes: the numbers of ranks that divide parameters outside experts, and in experts; None: all that hold them.
+        axes: those whose collectives inside layers are instructions.
         ahead, overlapped: whether the parameter stream runs the gathers (`ahead`) and the scatters (`overlapped`).
     """
 
@@ -100,6 +103,7 @@ class Fsdp:
     ahead: bool
     overlapped: bool
     sizes: tuple[int | None, int | None] = (None, None)
+    axes: frozenset[str] = frozenset()
 
     @cached_property
     def groups(self) -> Sequence[Groups]:
@@ -167,14 +171,14 @@ class Fsdp:
             layers = list(enumerate(cost.layers or (cost,)))
             gathers = op.kind == "F" and stage in fresh if self.once else op.kind != "W"
             for number, layer in layers if op.kind == "F" else reversed(layers):
-                sizes, waits = (layer.states.parameters, layer.states.experts), layer.waits(op.kind)
+                sizes = layer.states.parameters, layer.states.experts
                 whole = layer.states.gathered
                 needed = (whole[0] + (0 if op.kind == "F" else layer.later), whole[1])
                 passes.append(
                     LayerPass(
                         stage,
                         number,
-                        pace.duration((layer.time(op.kind) - waits) * fused, waits * fused),
+                        self._body(stage, layer, op.kind, fused, pace),
                         self._outcomes(rank, gather, needed, SIXTEEN_BITS) if gathers else NOTHING,
                         self._outcomes(rank, scatter, sizes, self.gradients.codec)
                         if scatters and op.kind in "BW"
@@ -182,6 +186,16 @@ class Fsdp:
                     )
                 )
         return tuple(passes)
+
+    def _body(
+        self, stage: int, layer: StageCosts, kind: Kind, fused: Fraction | int, pace: ComputeSpeed
+    ) -> tuple[Instruction, ...]:
+        """What a layer does in an op of a kind."""
+        waits = layer.waits(kind)
+        duration = pace.duration((layer.time(kind) - waits) * fused, waits * fused)
+        if not any(one.axis in self.axes for one in layer.collectives[kind != "F"]) or kind == "W":
+            return (Compute(duration),)
+        return body_of([(stage, replace(layer, layers=(layer,)), kind)], duration, pace, self.axes, ())
 
     def body(self, passes: Iterable[LayerPass]) -> tuple[list[Instruction], list[Instruction]]:
         """What an action waits for before it starts, and what it does then."""
@@ -192,9 +206,9 @@ class Fsdp:
             waits = [Wait(gathered(layer_pass.stage), waiting_for(PARAMETERS, when)) for _ in layer_pass.gathers()]
             before += waits if self.ahead else layer_pass.gathers(when)
             if self.ahead or self.overlapped:
-                body += [Record(LAYER), Compute(layer_pass.duration), Record(LAYER)]
+                body += [Record(LAYER), *layer_pass.body, Record(LAYER)]
             else:
-                body.append(Compute(layer_pass.duration))
+                body += layer_pass.body
             body += () if self.overlapped else layer_pass.scatters(INSIDE)
         return needs, body
 

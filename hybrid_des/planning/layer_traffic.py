@@ -215,6 +215,7 @@ class TensorTraffic:
     Attributes:
         messages: axis → groups of ranks, for axes whose collectives are messages.
         replayed: axis → groups of ranks, for the other axes.
+        met: the replayed axes whose groups begin together, since their members may reach a collective one by one.
         disturbed: the replayed axes that other traffic may delay.
         loads: (axis, pipeline rank, lane) → traffic of each group per step; lane 0 where all compute the same.
         unsettled: axes whose collectives depend on the order of requests, or end unevenly.
@@ -224,11 +225,22 @@ class TensorTraffic:
 
     messages: Mapping[str, Groups] = field(default_factory=dict)
     replayed: Mapping[str, Groups] = field(default_factory=dict)
+    met: frozenset[str] = frozenset()
     disturbed: frozenset[str] = frozenset()
     loads: Mapping[tuple[str, int, int], Load] = field(default_factory=dict)
     unsettled: frozenset[str] = frozenset()
     flows: AllFlows | None = None
     streams: frozenset[str] = frozenset()
+
+    @property
+    def started(self) -> frozenset[str]:
+        """The axes whose collectives are instructions of ops, by messages or where members meet."""
+        return self.met.union(self.messages)
+
+    @property
+    def recorded(self) -> frozenset[str]:
+        """The axes whose collectives inside ops are recorded one by one."""
+        return self.started | self.streams
 
     @property
     def replayed_bytes(self) -> dict[str, int]:
@@ -358,12 +370,15 @@ def tensor_traffic(
     proven: set[str] = set()
     if _ranks_alike(scenario, plan) and not dynamic:
         proven = replay_safe_axes(fabric, flows) - unsettled - _contended_axes(scenario, fabric, flows)
+    apart = frozenset({"expert"} & set(groups)) if unequal else frozenset[str]()  # whose members have other documents
+    proven -= apart
     chosen = _as_messages(scenario, groups, loads, proven)
     others = [axis for axis in groups if axis not in chosen]
     disturbed = frozenset(axis for axis in others if axis not in proven)
     return TensorTraffic(
         messages={axis: groups[axis] for axis in chosen},
         replayed={axis: groups[axis] for axis in others},
+        met=apart.difference(chosen),
         disturbed=disturbed,
         loads=loads,
         unsettled=frozenset(unsettled),

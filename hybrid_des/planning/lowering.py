@@ -167,7 +167,7 @@ class Lowering:
         sharded: whether the parameters of these buckets are gathered once per step.
         ahead: whether they are gathered during the forwards of the next step, not after the optimizer.
         fsdp: lowers ops layer by layer, where gradients or weights are sharded.
-        axes: those whose collectives inside ops are messages; those of other axes are replayed.
+        axes: those whose collectives inside ops are instructions; of other axes, ops include their time.
         barrier: whether no rank begins a step before all have ended the last one.
         streams: lowers ops whose exchanges with experts run on a stream of their own.
         copies: stage → what the placement of its experts sends in the step.

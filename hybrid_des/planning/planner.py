@@ -271,7 +271,8 @@ def _lowered(
     sharded = (scenario.sharding if fsdp is None else scenario.shards.outside) != "none"
     reductions = Reductions(reduced_by or gradients, groups, times, sharded=sharded)
     traffic = tensor_traffic(scenario, plan, costs, times.fabric, groups, further)
-    axes = frozenset(traffic.messages)
+    axes = traffic.started
+    fsdp = fsdp and replace(fsdp, axes=axes)
     lowering = Lowering(
         plan,
         costs,

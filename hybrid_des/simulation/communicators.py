@@ -19,10 +19,10 @@ from hybrid_des.cluster.transport import Transport
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer, Channels
 from hybrid_des.collectives.codecs.registration import Codec
-from hybrid_des.collectives.communicator import Barrier, Communicator, OnStream, Replayed, Stream, Work
+from hybrid_des.collectives.communicator import Barrier, Communicator, Met, OnStream, Replayed, Stream, Work
 from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.collectives.transfers import Sizes, transfers
-from hybrid_des.cost_model.collective_times import ELEMENT, SIXTEEN_BITS, elements_of
+from hybrid_des.cost_model.collective_times import ELEMENT, SIXTEEN_BITS, buffer_of, elements_of
 from hybrid_des.cost_model.layer_collectives import LayerCollective
 from hybrid_des.cost_model.slowdown import NONE_LOST
 from hybrid_des.planning import program
@@ -35,7 +35,7 @@ from hybrid_des.planning.training import Worker
 from hybrid_des.simulation.computation import Computation
 from hybrid_des.units import split_evenly
 
-Participant = Communicator | OnStream | Replayed | Barrier
+Participant = Communicator | Met | OnStream | Replayed | Barrier
 Made = Iterator[tuple[int, program.Group, Participant]]  # rank, key in its program, communicator
 Servers = Iterator[
     tuple[int, program.Group, Sequence[int], Communicator]
@@ -90,8 +90,8 @@ class Communicators:
         participants: dict[int, dict[program.Group, Participant]] = {rank: {} for rank in ranks}
         if self._parts.slowdown is not None:
             self.computation = {rank: Computation(self.transport.env) for rank in ranks}
-        documents, traces = self._of_documents, self._of_traces
-        for made in (self._of_gradients, self._of_layers, self._of_copies, self._replayed, documents, traces):
+        of_layers = self._of_layers, self._met, self._replayed
+        for made in (self._of_gradients, *of_layers, self._of_copies, self._of_documents, self._of_traces):
             for rank, key, communicator in made(participants):
                 participants[rank][key] = communicator
         for axis in self._parts.traffic.streams:
@@ -105,7 +105,7 @@ class Communicators:
             stream = Stream(env, self.computation.get(rank))
             for stage in self._parts.programs.chunks(layout.coordinate(rank, "pipeline")):
                 known = mine.get((axis, stage, 0))
-                carried = known if isinstance(known, Communicator) else None
+                carried = known if isinstance(known, Communicator | Met) else None
                 mine[axis, stage, 0] = OnStream(env, stream, carried)
 
     def servers(self) -> Servers:
@@ -192,6 +192,17 @@ class Communicators:
                 whole = layer_group(self._parts, axis, ranks)
                 for stage, chunk in self._parts.programs.chunks(pipeline_rank).items():
                     yield replace(whole, stage=stage, chunks=[chunk] * whole.size + [-1] * whole.servers)
+
+    def _met(self, wanted: Collection[int]) -> Made:
+        """The collectives inside ops along axes whose members meet, once per stage."""
+        layout, traffic = self._parts.times.layout, self._parts.traffic
+        for axis, ranks in ((each, ranks) for each in traffic.met for ranks in traffic.replayed[each]):
+            members = [rank for rank in ranks if rank in wanted]
+            for stage in self._parts.programs.chunks(layout.coordinate(ranks[0], "pipeline")):
+                meeting = self.transport.meeting(ReplayedGroup, len(members), ranks)
+                for rank in members:
+                    beside = self.computation.get(rank)
+                    yield rank, (axis, stage, 0), Met(self.transport.env, meeting, beside)
 
     def _of_copies(self, wanted: Collection[int]) -> Made:
         """The transfers of copies of experts, and of experts that move."""
@@ -286,7 +297,7 @@ def _work_of_trace(group: GivenGroup) -> Callable[[GivenCollective], Work]:
 @lru_cache(maxsize=4096)
 def work_of(collective: LayerCollective) -> Work:
     """The work of a collective inside an op."""
-    buffer = Buffer(elements_of(collective.size), codecs.find(SIXTEEN_BITS).build())
+    buffer = buffer_of(collective.size, collective.held, back=collective.back)
     algorithm = collectives.configured(collective.algorithm, collective.how)
     return Work(algorithm, buffer, collective.launch, collective.lost)
 

@@ -64,7 +64,7 @@ class Job(NamedTuple):
     def slowed(self) -> int:
         """Picoseconds by which computation took longer beside collectives, replayed ones of layers included."""
         parts, layout = self.parts, self.scenario.parallel.layout
-        apart, lanes = {*parts.traffic.messages, *parts.traffic.streams}, parts.costs.lanes
+        apart, lanes = parts.traffic.recorded, parts.costs.lanes
         every = [parts.costs, *parts.further]
         replayed = Counter[tuple[int, int]]()
         for visit in (visit for costs in every for visit in visits(parts.plan, costs)):

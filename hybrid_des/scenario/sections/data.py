@@ -121,9 +121,9 @@ def misfits_of_data(data: Data | None, parallel: Parallel, schedule: Schedule, *
         return
     request = data.request(network, parallel, schedule, given=batch is not None)
     yield from _misfits_of_lengths(data, request, network)
-    if data.lengths.drawn and parallel.expert > 1:
-        message = "experts that ranks share need equal documents on all of them; expected fixed, or parallel.expert: 1"
-        yield misfit(message, "data.lengths.kind", "parallel.expert")
+    if data.lengths.drawn and parallel.layout.crosses_lanes:
+        message = "tensor ranks that hold the same documents share experts with different ranks; expected fixed lengths"
+        yield misfit(message, "parallel.expert", "data.lengths.kind", "parallel.expert_tensor")
     if data.lengths.drawn and every > 1:
         yield misfit("is not supported with `every` above 1; expected fixed", "data.lengths.kind", "gradients.every")
     if data.packer.facts["lanes"]:

@@ -92,6 +92,19 @@ def fine_tuned(model: Model, frozen: str | int | None, adapters: Adapters | None
     return replace(model, layers=tuple(replace(layer, passed=True) for layer in layers[:first]) + tuple(layers[first:]))
 
 
+def forward_only(model: Model, *, logits: bool = True) -> Model:
+    """The model as it runs without gradients: nothing is trained or kept; without `logits`, none are computed."""
+    layers = [replace(_without_gradients(layer, None), passed=True) for layer in model.layers]
+    if not logits:
+        layers = [_without_logits(layer) if layer.place == "last" else layer for layer in layers]
+    return replace(model, layers=tuple(layers))
+
+
+def _without_logits(layer: Layer) -> Layer:
+    """A layer that computes neither logits nor their loss; other operations, such as a norm, remain."""
+    return replace(layer, operations=tuple(one for one in layer.operations if one.name not in ("logits", "loss")))
+
+
 def _without_gradients(layer: Layer, adapters: Adapters | None) -> Layer:
     """A layer whose own weights are frozen."""
     operations, added, dropped = list[Operation](), Parameters(), dict[str, Kept]()
