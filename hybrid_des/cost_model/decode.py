@@ -45,9 +45,10 @@ from typing import NamedTuple
 
 from hybrid_des.cluster.gpus import GpuPart
 from hybrid_des.cost_model.decode_sizes import DecodeSizes, Division, ExpertSizes, decode_sizes
-from hybrid_des.cost_model.decode_table import DecodeTable, Piece
+from hybrid_des.cost_model.decode_table import DecodeTable, Piece, read_decode_table
 from hybrid_des.errors import Refusal
 from hybrid_des.scenario.sections.cluster import WIDE, GpuKind, InfiniBand, NodeKind, NvLink
+from hybrid_des.scenario.sections.rl import DecodeEfficiency as Section
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes
 from hybrid_des.workload.models.amounts import ELEMENT
 from hybrid_des.workload.models.layer import Model
@@ -58,28 +59,38 @@ class DecodeEfficiency:
     """What an engine reaches.
 
     Attributes:
-        memory: β, share of the memory bandwidth where every token reads the same.
+        bandwidth: β, share of the memory bandwidth where every token reads the same.
         experts: ε, the same for experts.
-        gemm: φ, share of the peak.
+        compute: φ, share of the peak.
         layer: ℓ, seconds per layer.
         step: h, seconds per step.
         sequence: σ, seconds per step and running sequence.
-        collective: α, seconds per sum over tensor ranks.
+        latency: α, seconds per sum over tensor ranks.
         reached: what all times are divided by: the share of this speed that a framework's engine reaches.
         table: measured steps, which replace the formula; prefill keeps it.
         cache: bytes of an element of cached keys and values: 2, or 1 in fp8 (TensorRT-LLM's default with fp8 weights).
     """
 
-    memory: float = 0.95
+    bandwidth: float = 0.95
     experts: float = 0.605
-    gemm: float = 0.49
+    compute: float = 0.49
     layer: float = 29e-6
     step: float = 3.0e-3
     sequence: float = 4.1e-6
-    collective: float = 5.4e-6
+    latency: float = 5.4e-6
     reached: float = 1.0
     table: DecodeTable | None = None
-    cache: int = 2
+    cache: float = 2
+
+    @classmethod
+    def of(cls, section: Section) -> DecodeEfficiency:
+        """That of a scenario, with its table read.
+
+        Raises:
+            UsageError: the table cannot be read.
+        """
+        named = {name: float(getattr(section, name)) for name in type(section).model_fields if name != "table"}
+        return cls(**named, table=None if section.table is None else read_decode_table(section.table))
 
 
 class ExpertTimes(NamedTuple):
@@ -247,19 +258,19 @@ def decode_costs(
 
 
 def _reached(rates: _Rates, reached: DecodeEfficiency) -> tuple[float, float, float]:
-    return reached.memory * rates.bandwidth, reached.gemm * rates.peak, reached.gemm * rates.peak16
+    return reached.bandwidth * rates.bandwidth, reached.compute * rates.peak, reached.compute * rates.peak16
 
 
 def _expert_times(sizes: ExpertSizes, rates: _Rates, reached: DecodeEfficiency) -> ExpertTimes:
     read = sizes.bytes / (reached.reached * reached.experts * rates.bandwidth)
-    return ExpertTimes(sizes.experts, sizes.active, read, sizes.flop / (reached.reached * reached.gemm * rates.peak))
+    return ExpertTimes(sizes.experts, sizes.active, read, sizes.flop / (reached.reached * reached.compute * rates.peak))
 
 
 def _fixed(sizes: DecodeSizes, reached: DecodeEfficiency, tensor: int, data: int) -> float:
     """Seconds of a step that depend on nothing."""
     total = sizes.amounts
     sums = total.sums * (tensor > 1) + total.mixes * (data > 1)
-    return sizes.layers * reached.layer + reached.step + sums * reached.collective
+    return sizes.layers * reached.layer + reached.step + sums * reached.latency
 
 
 def _of_sequence(sizes: DecodeSizes, rates: _Rates, reached: DecodeEfficiency, tensor: int, data: int) -> float:

@@ -102,7 +102,7 @@ class Division(NamedTuple):
     tensor: int
     ranks: int
     precision: str
-    cache: int
+    cache: float
 
     def element(self, layer: Layer) -> float:
         """Bytes of a weight of a product."""

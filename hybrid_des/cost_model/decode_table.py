@@ -1,6 +1,6 @@
 """Measured decode steps of an engine: a table that replaces the formula of `hybrid_des.cost_model.decode`.
 
-    sequences,held,seconds     running sequences and cached tokens of a replica, and the time of one decode step
+    sequences,tokens,seconds   running sequences and cached tokens of a replica, and the time of one decode step
     8,8192,0.0112
     8,65536,0.0131
     64,65536,0.0174
@@ -25,7 +25,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.files import read_text
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
-COLUMNS = ("sequences", "held", "seconds")
+COLUMNS = ("sequences", "tokens", "seconds")
 MOST = 2**53  # sequences or tokens
 LONGEST_S = 10**6
 
@@ -126,9 +126,9 @@ def read_decode_table(path: str | Path) -> DecodeTable:
 
 def _values(where: str, row: dict[str, str]) -> tuple[int, int, float]:
     try:
-        sequences, held, seconds = int(row["sequences"]), int(row["held"]), float(row["seconds"])
+        sequences, held, seconds = int(row["sequences"]), int(row["tokens"]), float(row["seconds"])
     except (TypeError, ValueError):
-        raise UsageError(f"{where}: expected whole numbers of sequences and tokens held, and seconds") from None
+        raise UsageError(f"{where}: expected whole numbers of sequences and cached tokens, and seconds") from None
     if not (1 <= sequences <= MOST and 0 <= held <= MOST and 0 < seconds < LONGEST_S):
-        raise UsageError(f"{where}: expected at least 1 sequence, 0 or more tokens held, and seconds above 0")
+        raise UsageError(f"{where}: expected at least 1 sequence, 0 or more cached tokens, and seconds above 0")
     return sequences, held, seconds

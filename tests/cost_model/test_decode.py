@@ -13,11 +13,12 @@ from hybrid_des.cluster.gpus import part
 from hybrid_des.cost_model.decode import DecodeEfficiency, decode_costs
 from hybrid_des.cost_model.decode_table import read_decode_table
 from hybrid_des.errors import Refusal, UsageError
+from hybrid_des.scenario.sections.rl import DecodeEfficiency as Section
 from hybrid_des.workload.models.catalogue import model
 
 DENSE = {"layers": 2, "hidden": 1024, "heads": 8, "kv_heads": 2, "ffn": 4096, "vocab": 1000, "sequence": 64}
 SERVING = SHARED / "rl" / "serving_tpot.csv"
-TABLE = "sequences,held,seconds\n8,8192,0.0112\n8,65536,0.0131\n64,65536,0.0174\n64,524288,0.0302\n"
+TABLE = "sequences,tokens,seconds\n8,8192,0.0112\n8,65536,0.0131\n64,65536,0.0174\n64,524288,0.0302\n"
 
 
 def costs(values, gpu="h100", **more):
@@ -104,11 +105,11 @@ def test_measured_steps_are_interpolated(tmp_path, sequences, held, seconds):
     ("text", "said"),
     [
         ("sequences,seconds\n8,0.1\n", ":1: not a table of decode steps; expected the columns"),
-        ("sequences,held,seconds\n", ":2: no row"),
-        ("sequences,held,seconds\n8,0,0.1\n8,1e9,x\n", ":3: expected whole numbers"),
-        ("sequences,held,seconds\n0,0,0.1\n", ":2: expected at least 1 sequence"),
-        ("sequences,held,seconds\n8,0,-1\n", ":2: expected at least 1 sequence"),
-        ("sequences,held,seconds\n8,0,0.1\n8,0,0.2\n", ":3: 8 sequences with 0 tokens have two times"),
+        ("sequences,tokens,seconds\n", ":2: no row"),
+        ("sequences,tokens,seconds\n8,0,0.1\n8,1e9,x\n", ":3: expected whole numbers"),
+        ("sequences,tokens,seconds\n0,0,0.1\n", ":2: expected at least 1 sequence"),
+        ("sequences,tokens,seconds\n8,0,-1\n", ":2: expected at least 1 sequence"),
+        ("sequences,tokens,seconds\n8,0,0.1\n8,0,0.2\n", ":3: 8 sequences with 0 tokens have two times"),
     ],
 )
 def test_a_wrong_table_is_refused_in_one_line(tmp_path, text, said):
@@ -116,6 +117,15 @@ def test_a_wrong_table_is_refused_in_one_line(tmp_path, text, said):
         table_of(tmp_path, text)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_efficiencies_of_a_scenario_are_those_of_the_formula(tmp_path):
+    assert DecodeEfficiency.of(Section()) == DecodeEfficiency()
+    table_of(tmp_path, TABLE)
+    given = DecodeEfficiency.of(Section(reached="60 %", table=str(tmp_path / "steps.csv")))
+    assert given.reached == 0.6
+    assert given.table is not None
+    assert given.table.pieces(8)[0].value == 11_200_000_000
 
 
 def test_an_engine_at_half_speed_takes_twice_as_long(tmp_path):
@@ -203,7 +213,7 @@ def test_a_sequence_that_does_not_fit_is_refused():
 @pytest.mark.skipif(not SERVING.exists(), reason="the rows are not part of the project")
 def test_published_token_times_are_met_within_thirteen_percent():
     """A row's time per token is that of its steps, and of the prompts that join meanwhile: as many as end."""
-    names = {"MiniMaxAI/MiniMax-M2.5": "minimax-m2", "meta-llama/Llama-3.1-70B": "llama3.1-70b"}
+    names = {"MiniMaxAI/MiniMax-M2.5": "minimax-m2.5", "meta-llama/Llama-3.1-70B": "llama3.1-70b"}
     errors = []
     with SERVING.open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
