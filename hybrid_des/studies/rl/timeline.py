@@ -1,0 +1,106 @@
+"""What a picture of a loop draws: running sequences of replicas and the queue in bins of time, spans of the trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from hybrid_des.report.plots.style import LINES
+from hybrid_des.studies.rl.figures import LoopFigures
+from hybrid_des.studies.rl.report import TRAINER_WORDS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+BINS = 400  # of the time
+MOST_REPLICAS = 12  # that are drawn each
+MOST_LENGTHS = 40  # bins of a histogram of lengths
+COLOURS = {  # of what the trainer does
+    "train": LINES[0], "passes": "#56B4E9", "first samples": "#E69F00", "long tail": "#D55E00", "rest": "#888888",
+    "sync": "#CC79A7", "lent": "#009E73", "switching": "#F0E442",
+}  # fmt: skip
+RUNNING, QUEUED, SYNC = "#009E73", "#7A5195", "#CC79A7"
+
+
+class Lane(NamedTuple):
+    """A line of a timeline: its name with the value at its full height, and its values in bins."""
+
+    name: str
+    values: NDArray[Any]
+    most: float
+    queue: bool = False
+
+
+def lanes_of(figures: LoopFigures) -> list[Lane]:
+    """Running sequences of each replica, of some of them if there are many, and the queue below."""
+    count = len(figures.record.gpus_of_replicas)
+    shown = sorted({round(number) for number in np.linspace(0, count - 1, min(count, MOST_REPLICAS))})
+    running = {replica: _sequences(figures, replica) for replica in shown}
+    most = max((float(values.max()) for values in running.values()), default=0.0) or 1.0
+    lanes = [Lane(f"{_replica(figures, number)} (of {most:.0f})", values, most) for number, values in running.items()]
+    queue = _queued(figures)
+    high = float(queue.max()) or 1.0
+    return [*lanes, Lane(f"queue (of {high:.0f} groups)", queue, high, queue=True)]
+
+
+def _replica(figures: LoopFigures, number: int) -> str:
+    lent = number >= figures.own_replicas.stop
+    return f"{'lent ' if lent else ''}replica {number}"
+
+
+def _sequences(figures: LoopFigures, replica: int) -> NDArray[Any]:
+    """Mean number of sequences of a replica in each bin."""
+    spans = [span for span in figures.record.engines if span.replica == replica]
+    return _binned(figures, [(span.begin, span.end, span.sequences) for span in spans])
+
+
+def _queued(figures: LoopFigures) -> NDArray[Any]:
+    """Mean number of groups in the queue in each bin."""
+    changes = figures.record.queue
+    ends = [*(change.time for change in changes[1:]), figures.record.end]
+    return _binned(figures, [(change.time, end, change.groups) for change, end in zip(changes, ends, strict=True)])
+
+
+def _binned(figures: LoopFigures, spans: Sequence[tuple[int, int, int]]) -> NDArray[Any]:
+    """The mean in each bin of what has a constant value in spans that do not overlap."""
+    edges = np.linspace(0, figures.record.end, BINS + 1)
+    if not spans:
+        return np.zeros(BINS)
+    begin, end, value = (np.array(column, dtype=float) for column in zip(*spans, strict=True))
+    order = np.argsort(begin)
+    begin, end, value = begin[order], end[order], value[order]
+    known = np.concatenate([[0.0], np.cumsum(value * (end - begin))])
+    at = np.searchsorted(begin, edges, side="right") - 1
+    inside = np.clip(at, 0, None)
+    partial = np.where(at >= 0, np.clip(edges - begin[inside], 0, (end - begin)[inside]) * value[inside], 0.0)
+    return np.asarray(np.diff(known[inside] + partial) / np.diff(edges))
+
+
+def trainer_spans(figures: LoopFigures) -> list[tuple[float, float, str]]:
+    """What the trainer does: begin and length as shares of the time, and the state."""
+    whole = figures.record.end
+    return [
+        (span.begin / whole, (span.end - span.begin) / whole, span.state)
+        for span in figures.record.trainer if span.end > span.begin
+    ]  # fmt: skip
+
+
+def shown_states(figures: LoopFigures) -> dict[str, str]:
+    """Names of what the trainer does at all, each with its colour."""
+    states = {state for *_, state in trainer_spans(figures)}
+    return {TRAINER_WORDS[state]: colour for state, colour in COLOURS.items() if state in states}
+
+
+def length_histograms(figures: LoopFigures) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
+    """Edges of bins in tokens, and the share of responses in each: of those drawn, and of those trained."""
+    lengths = figures.columns["response"] if figures.columns else np.zeros(0)
+    if not len(lengths):
+        return np.array([0.0, 1.0]), {}
+    edges = np.linspace(0, max(int(lengths.max()), 1), MOST_LENGTHS + 1)
+    shares = {}
+    for name, values in (("drawn", lengths), ("trained", lengths[figures.trained])):
+        if len(values):
+            shares[name] = np.histogram(values, edges)[0] / len(values)
+    return edges, shares

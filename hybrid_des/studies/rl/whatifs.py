@@ -1,0 +1,207 @@
+"""Changes of a loop that are simulated with the same draws: other splits, more ahead, a shorter cap, bounds.
+
+    split        an eighth of the engines' nodes more and fewer, which the trainer gives or gets
+    ahead        half a batch and a batch more
+    bounds       engines twice as fast, weights sent in no time, all responses of the mean length
+
+A measured time of the trainer is taken to be proportional to 1 / GPUs where its GPUs change. Half the cap cuts the
+responses that were drawn, so their mean falls. A change that the scenario does not allow is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from hybrid_des.analysis.tasks import AtOnce, in_turn
+from hybrid_des.errors import HybridDesError
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.export import flow_text
+from hybrid_des.scenario.sections.rl import MeasuredTrainer, Rl
+from hybrid_des.studies.rl.figures import LoopFigures
+from hybrid_des.studies.rl.record import LoopRecord
+from hybrid_des.units import format_number
+
+Build = Callable[[Mapping[str, object]], Scenario]
+Loop = Callable[[Scenario], LoopRecord]
+EIGHTH = 8
+BOUNDS = ("engine", "sync", "tail")  # kinds of changes that nobody can just make
+SHORT = {
+    False: ("split", "ahead", "barrier"),
+    True: ("cap", "engine", "tail"),
+}  # kinds of the verdict; colocated or not
+BARE = "rl.rollout"
+
+
+class Change(NamedTuple):
+    """A change to simulate.
+
+    Attributes:
+        kind: "split", "ahead", "barrier", "cap", "asked", or one of `BOUNDS`.
+        words: what changes.
+        settings: values by path.
+    """
+
+    kind: str
+    words: str
+    settings: Mapping[str, object]
+
+    @property
+    def flags(self) -> list[str]:
+        """The settings as the command line takes them; nothing where the change is only a bound."""
+        if self.kind in BOUNDS:
+            return []
+        return [f"{path}={flow_text(value)}" for path, value in self.settings.items()]
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """A change that was simulated.
+
+    Attributes:
+        change: what differs.
+        cycle: mean seconds of a cycle.
+        wait: seconds of it in which the trainer waits for samples.
+        age: mean age of trained samples, in syncs.
+        idle: share of the engines' time in which they do not generate.
+        gain: share of today's cycle that is saved.
+    """
+
+    change: Change
+    cycle: float
+    wait: float
+    age: float
+    idle: float
+    gain: float
+
+    def to_mapping(self) -> dict[str, object]:
+        """Values by the keys of `--json`."""
+        return {
+            "change": self.change.words, "kind": self.change.kind, "set": self.change.flags, "cycle_s": self.cycle,
+            "wait_s": self.wait, "mean_age": self.age, "rollout_idle_ratio": self.idle, "gain": self.gain,
+        }  # fmt: skip
+
+
+def changes_of(scenario: Scenario, rl: Rl, figures: LoopFigures) -> list[Change]:
+    """All changes, those that can be made first."""
+    made = [] if rl.colocated else [*_splits(scenario, rl), *_ahead(rl)]
+    return [*made, *_cap(rl, figures), *_bounds(rl, figures)]
+
+
+def simulate_changes(
+    changes: Sequence[Change], figures: LoopFigures, build: Build, loop: Loop, at_once: AtOnce = in_turn
+) -> list[WhatIf]:
+    """Simulate changes of a loop whose figures these are; without those that are not possible."""
+    tried = at_once([partial(_simulated, change, figures.cycle, build, loop) for change in changes])
+    return [what_if for what_if in tried if what_if is not None]
+
+
+def figures_of(scenario: Scenario, record: LoopRecord) -> LoopFigures:
+    """The figures of a loop of a scenario with `rl`."""
+    assert scenario.rl is not None
+    assert scenario.batch is not None
+    return LoopFigures(record, scenario.rl, scenario.batch)
+
+
+def simulated(change: Change, cycle: float, build: Build, loop: Loop) -> WhatIf:
+    """Simulate a change of a loop with this cycle.
+
+    Raises:
+        HybridDesError: the changed scenario cannot be simulated.
+    """
+    scenario = build(change.settings)
+    figures = figures_of(scenario, loop(scenario))
+    idle = 1 - figures.rollout_busy
+    return WhatIf(change, figures.cycle, figures.wait, figures.ages.mean, idle, 1 - figures.cycle / cycle)
+
+
+def _simulated(change: Change, cycle: float, build: Build, loop: Loop) -> WhatIf | None:
+    """The same; None of a change that is not possible."""
+    try:
+        return simulated(change, cycle, build, loop)
+    except HybridDesError:
+        return None
+
+
+def _splits(scenario: Scenario, rl: Rl) -> Iterator[Change]:
+    """Nodes of the trainer to the engines, and back, if both sides are whole nodes beside each other."""
+    rollout, parallel = rl.rollout[0], scenario.parallel
+    kinds = scenario.cluster.kinds
+    if len(rl.rollout) > 1 or len(kinds) > 1 or not rollout.nodes:
+        return
+    each = kinds[0].gpus_per_node
+    nodes, of_replica = parallel.ranks // each, parallel.ranks // parallel.data
+    engines = [*rollout.nodes]
+    if parallel.ranks % each or engines != [*range(nodes, nodes + len(engines))]:
+        return
+    least = max(1, len(engines) // EIGHTH)
+    for more in (1, -1):
+        moved = next(
+            (count for count in range(least, max(nodes, len(engines)))
+             if _whole(nodes - more * count, each, of_replica)
+             and _whole(len(engines) + more * count, each, rollout.gpus_per_replica)),
+            None,
+        )  # fmt: skip
+        if moved is not None:
+            yield _split(rl, nodes - more * moved, len(engines) + more * moved, each, of_replica)
+
+
+def _whole(nodes: int, each: int, part: int) -> bool:
+    """Whether so many nodes are a whole number of replicas."""
+    return nodes > 0 and nodes * each % part == 0
+
+
+def _split(rl: Rl, nodes: int, engines: int, each: int, of_replica: int) -> Change:
+    """The trainer on the first `nodes`, the engines on the next ones."""
+    rollout = rl.rollout[0]
+    was = len(rollout.nodes or ()) * each
+    settings: dict[str, object] = {
+        "parallel.data": nodes * each // of_replica,
+        f"{BARE}.nodes": f"{nodes}-{nodes + engines - 1}",
+    }
+    if isinstance(rl.trainer, MeasuredTrainer) and rl.trainer.time is not None:
+        before = nodes + engines - len(rollout.nodes or ())
+        settings["rl.trainer.time"] = rl.trainer.time * Fraction(before, nodes)
+    return Change("split", f"{engines * each} instead of {was} GPUs for generation", settings)
+
+
+def _ahead(rl: Rl) -> Iterator[Change]:
+    """More samples begun before those before them are trained."""
+    for more in (Fraction(1, 2), Fraction(1)):
+        ahead = rl.ahead + more
+        yield Change("ahead", f"ahead {format_number(float(ahead))}", {"rl.ahead": ahead})
+    if rl.barrier:
+        yield Change("barrier", "no barrier between batches", {"rl.barrier": False})
+
+
+def _cap(rl: Rl, figures: LoopFigures) -> Iterator[Change]:
+    """Responses cut at half the cap: the same draws, so that their mean is that of the shorter ones."""
+    cap, response = rl.response.max, figures.columns["response"] if figures.columns else np.zeros(0)
+    if cap is None or cap < 2 or not len(response) or response.max() <= cap // 2:
+        return
+    settings: dict[str, object] = {"rl.response.max": cap // 2}
+    if getattr(rl.response.options, "mean", None) is not None:
+        settings["rl.response.mean"] = round(float(np.minimum(response, cap // 2).mean()))
+    yield Change("cap", f"responses of at most {cap // 2:,} tokens", settings)
+
+
+def _bounds(rl: Rl, figures: LoopFigures) -> Iterator[Change]:
+    """What nobody can just set, which says how much there is to gain."""
+    paths = [BARE] if len(rl.rollout) == 1 else [f"{BARE}.{number}" for number in range(len(rl.rollout))]
+    twice = {
+        f"{path}.efficiency.reached": 2 * rollout.efficiency.reached
+        for path, rollout in zip(paths, rl.rollout, strict=True)
+    }
+    yield Change("engine", "engines twice as fast", twice)
+    if rl.sync.time or rl.sync.mechanism:
+        free = {"time": 0, "every": rl.sync.every, "running": rl.sync.running}
+        yield Change("sync", "weights sent in no time", {"rl.sync": free})
+    if figures.drawn.longest and rl.response.kind != "fixed":
+        mean = max(round(figures.drawn.mean), 1)
+        words = f"no long tail: all responses of {mean:,} tokens"
+        yield Change("tail", words, {"rl.response": {"kind": "fixed", "length": mean}})
