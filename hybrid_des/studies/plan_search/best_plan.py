@@ -32,8 +32,8 @@ from hybrid_des.studies.sweep.axes import Case
 def write(result: SearchResult, folder: str | Path) -> Written:
     """Write `search.csv`, the table of all plans; if there is a best one `best.yaml`, `search.html`, `.png` and `.svg`.
 
-    Where plans are weighed against something besides the objective, as money against days, `frontier.csv` has those that
-    none undercuts in both.
+    Where plans are weighed against something besides the objective, as money against days, `frontier.csv` has those
+    that none undercuts in both.
 
     Raises:
         UsageError: the folder cannot be written.
@@ -147,6 +147,7 @@ def explore(
     how = {"imports": settings.imports, "until": started + budget_s}
     how |= {"waiting": where["waiting"]} if "waiting" in where else {}
     with search_log(kept, settings, cases) as (known, note):
+        walks = walks and settings.written.rl is None  # moves of advice are those of a step
         walk = Walk(settings, cases, known=known, note=note, progress=progress)
         state = BranchAndBound(settings, cases, known=walk.known, simulated=walk.found, note=note, progress=progress)
         try:

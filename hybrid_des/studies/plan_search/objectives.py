@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from hybrid_des.analysis.bill import days_and_cost, tokens_per_step
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.studies.rl.bounds import allowed_age, least_cycle
 from hybrid_des.units import format_number, format_seconds
 
 
@@ -48,6 +49,7 @@ class Objective:
         lacking: what a scenario lacks for it; empty if nothing.
         weeks: whether the seconds are wall time per useful step, over weeks with failures, if the scenario has any.
         against: what plans are weighed against besides the cost; None: nothing.
+        beside: keys of a simulated plan's row that tables have too.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Objective:
     lacking: Callable[[Scenario], str] = lambda scenario: ""
     weeks: bool = False
     against: Against | None = None
+    beside: tuple[str, ...] = ()
 
     def text(self, cost: float) -> str:
         """A cost as it is shown."""
@@ -130,8 +133,38 @@ COST = Objective(
 )
 
 
-def objective_of(name: str, scenario: Scenario) -> Objective:
-    """The objective of a search in a scenario; money is shown in its currency."""
+AGE = Against(
+    "mean_age",
+    "mean age of samples (weight syncs)",
+    lambda age: f"at a mean age of {format_number(age)}",
+    lambda scenario, seconds: allowed_age(scenario),
+    "time against mean age: of these, none has a shorter cycle and younger samples than another",
+)
+
+
+CYCLE = Objective(
+    "cycle_s",
+    format_seconds,
+    "cycle_s",
+    "time of a cycle (s)",
+    cost=lambda scenario, seconds: least_cycle(scenario),
+    lacking=lambda scenario: "" if scenario.rl is not None else "needs `rl`",
+    against=AGE,
+    beside=("samples_per_s",),
+)
+
+
+def objective_of(name: str, scenario: Scenario, *, whole_front: bool = False) -> Objective:
+    """The objective of a search in a scenario; money is shown in its currency.
+
+    Args:
+        name: that of the file; a step's time stands for that of a cycle where there is a loop.
+        scenario: of the file.
+        whole_front: whether plans of a loop may have any mean age until they are simulated, so that none of the
+            frontier is excluded; else as old as they allow.
+    """
+    if scenario.rl is not None and name in (STEP_TIME.name, CYCLE.name):
+        return replace(CYCLE, against=replace(AGE, least=lambda scenario, seconds: 0.0)) if whole_front else CYCLE
     objective = OBJECTIVES[name]
     if objective is not COST or scenario.price is None:
         return objective
@@ -140,4 +173,4 @@ def objective_of(name: str, scenario: Scenario) -> Objective:
     return replace(objective, shown=lambda value: f"{format_number(value)} {currency}", axis=axis)
 
 
-OBJECTIVES: Mapping[str, Objective] = {one.name: one for one in (STEP_TIME, TOKENS, GOODPUT, COST)}
+OBJECTIVES: Mapping[str, Objective] = {one.name: one for one in (STEP_TIME, TOKENS, GOODPUT, COST, CYCLE)}

@@ -94,7 +94,7 @@ class SearchResult:
     def ties(self) -> list[Candidate]:
         """The simulated plans that are as good as the best: that differ by less than 2 %, and not for certain."""
         best = self.best
-        if best is None or not best.least:
+        if best is None or not best.least or self.settings.written.rl is not None:  # no interval is known of loops
             return []
         close = [one for one in self.ranked if one is not best and one.least < best.least * (1 + LEAST)]
         scenario = self.scenario(best) if close else None

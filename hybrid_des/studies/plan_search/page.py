@@ -58,7 +58,7 @@ def _best_in_both(result: SearchResult) -> list[Candidate]:
 def _verdict(result: SearchResult) -> str:
     best, objective = result.best, result.settings.objective
     assert best is not None
-    figure = f"{objective.axis.partition(' (')[0]} {figures_of(objective, best)}"
+    figure = f"{objective.axis.partition(' (')[0]} {in_words(objective, best)}"
     sentence = f"Plan {best.number} is the best found: {figure}, {format_bytes(best.held)} on the fullest GPU"
     if result.stopped:
         sure = f"the search was {result.stopped}, and at most {format_share(result.gap)} could still be gained"
@@ -76,7 +76,7 @@ def _title(result: SearchResult) -> str:
     return f"{objective.axis.partition(' (')[0].capitalize()} against {against}"
 
 
-def figures_of(objective: Objective, plan: Candidate) -> str:
+def in_words(objective: Objective, plan: Candidate) -> str:
     """The cost of a plan, and what it is weighed against, in words."""
     against = "" if objective.against is None else f" {objective.against.text(plan.against)}"
     return f"{objective.text(plan.least)}{against}"
@@ -121,12 +121,14 @@ def _table(result: SearchResult, shown: Sequence[Candidate]) -> str:
         objective.axis.partition(" (")[0],
         *(() if against is None else [against.heading]),
         "memory",
+        *(key.replace("_per_s", "/s") for key in objective.beside),
         *paths,
     ]
     rows = [
         [Cell(str(one.number), one.number), Cell(objective.text(one.least), objective.value(one.least)),
          *(() if against is None else [Cell(format_number(one.against), one.against)]),
          Cell(format_bytes(one.held), one.held),
+         *(Cell(format_number(one.row[key]), one.row[key]) for key in objective.beside),
          *(_swept_value(one.case.get(path)) for path in paths)]
         for one in shown
     ]  # fmt: skip
@@ -144,7 +146,7 @@ def _swept_value(value: Any) -> Cell | str:
 def plan_html(result: SearchResult, plan: Candidate) -> str:
     """A plan: its figures, what it changes in the file, the flags to copy, and its scenario file."""
     objective, scenario = result.settings.objective, result.scenario(plan)
-    facts = f"{figures_of(objective, plan)}, {format_bytes(plan.held)} on the fullest GPU"
+    facts = f"{in_words(objective, plan)}, {format_bytes(plan.held)} on the fullest GPU"
     changed = "; ".join(changes_of(result.settings.written, scenario, plan)) or "nothing: it is the plan of the file"
     parts = [
         f"<h3>Plan {plan.number}: {html.escape(facts)}</h3><p>Changes {html.escape(changed)}</p>",

@@ -28,7 +28,7 @@ from hybrid_des.planning.planner import plan_of
 from hybrid_des.report.files.staging import reserved
 from hybrid_des.report.text import within
 from hybrid_des.report.text_tables import text_table
-from hybrid_des.result import simulate
+from hybrid_des.result import Result, simulate
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import flow_text
 from hybrid_des.scenario.loading import read_scenario
@@ -43,6 +43,7 @@ from hybrid_des.studies.plan_search.space import LAYOUT, kept_in, plans_in, unus
 from hybrid_des.studies.plan_search.terms import Settings, settings_of
 from hybrid_des.studies.plan_search.tuning import tune
 from hybrid_des.studies.pool import cores
+from hybrid_des.studies.rl.result import RlResult, document_for, result_of
 from hybrid_des.studies.sweep.axes import Case, plain
 from hybrid_des.studies.verification import verify
 from hybrid_des.units import format_bytes, format_number, format_share
@@ -191,7 +192,7 @@ def _about_the_best(args: argparse.Namespace, search_result: SearchResult, best:
     if args.order is not None:
         write_file(args.order, write_order(plan_of(scenario)))
     if args.out is not None or talks:
-        result = simulate(scenario.model_copy(update={"record": "compute"}))
+        result = _simulated(scenario)
         if args.out is not None:
             result.write(args.out / "best")
         if talks:
@@ -202,6 +203,13 @@ def _about_the_best(args: argparse.Namespace, search_result: SearchResult, best:
         say(f"verified: {verify(scenario)}")
 
 
+def _simulated(scenario: Scenario) -> Result | RlResult:
+    """A step of the best plan, or its loop."""
+    if scenario.rl is not None:
+        return result_of(document_for(scenario))
+    return simulate(scenario.model_copy(update={"record": "compute"}))
+
+
 def _table(result: SearchResult, shown: Sequence[Candidate]) -> str:
     """Plans, one per line."""
     objective, against = result.settings.objective, result.settings.objective.against
@@ -210,13 +218,16 @@ def _table(result: SearchResult, shown: Sequence[Candidate]) -> str:
     paths += [path for one in shown if one.beyond for path, value in one.case.items() if value != listed[0].get(path)]
     paths = list(dict.fromkeys(paths))
     heads = ["", objective.key.removesuffix("_s").replace("_", " ")]
-    heads += [*(() if against is None else [against.heading]), "memory", *(path.split(".")[-1] for path in paths)]
+    heads += [*(() if against is None else [against.heading]), "memory"]
+    heads += [*(key.replace("_per_s", "/s") for key in objective.beside), *(path.split(".")[-1] for path in paths)]
     rows = []
     for number, candidate in enumerate(shown, start=1):
+        beside = [format_number(candidate.row[key]) for key in objective.beside]
         second = () if against is None else [format_number(candidate.against)]
         values = [candidate.case.get(path) for path in paths]
         cells = ["" if value is None else _value_text(value) for value in values]
-        rows.append([str(number), objective.text(candidate.least), *second, format_bytes(candidate.held), *cells])
+        figures = [objective.text(candidate.least), *second, format_bytes(candidate.held), *beside]
+        rows.append([str(number), *figures, *cells])
     return text_table(heads, rows, width=output_width())
 
 
@@ -237,7 +248,7 @@ def _as_good(result: SearchResult) -> str:
 
 def _launch(written: Scenario, best: Scenario) -> str:
     """What starts the best plan, and the flags that differ from those of the file."""
-    if best.model is None:
+    if best.model is None or best.rl is not None:
         return ""
     known = framework_of(written)
     frameworks = [known] if known and not known.assumed else [Framework(name, True) for name in (MEGATRON, TORCHTITAN)]
@@ -286,7 +297,7 @@ def _launched(result: SearchResult) -> dict[str, Any]:
     """The launch line of the best plan, and what differs from the file's, by framework."""
     written, best = result.settings.written, result.best
     framework = framework_of(written)
-    if framework is None or best is None:
+    if framework is None or best is None or written.rl is not None:
         return {}
     before, after = framework.launch(written), framework.launch(result.scenario(best))
     changes = list(changed_flags(before, after))
@@ -300,6 +311,7 @@ def _plan(result: SearchResult, candidate: Candidate) -> dict[str, Any]:
         "plan": candidate.number,
         objective.key: objective.value(candidate.least),
         **({} if against is None else {against.key: candidate.against}),
+        **{key: candidate.row[key] for key in objective.beside},
         "held_bytes": candidate.held,
         "values": values,
     }
