@@ -238,6 +238,7 @@ class Costing:
             inner=_inner(costs),
             moving=moving,
             end=not layer.is_block,
+            passed=layer.passed,
             host_times=HostTimes(*(rounded(each * PICOSECONDS_PER_SECOND) for each in host)),
         )
 
@@ -330,7 +331,8 @@ class Costing:
         launches = [float(self.efficiency.launch) * sum(each) for each in zip(kernels, calls, strict=True)]
         there, back = map(max, floors, launches)
         computed, copied = costs.times.input + costs.times.weight + costs.again, moved / self._host
-        return larger(costs.times.forward, max(there, copied)), larger(computed, max(back, copied))
+        forward = larger(costs.times.forward, max(there, copied))
+        return forward, 0.0 if layer.passed else larger(computed, max(back, copied))
 
     def _calls(self, costs: LayerCosts) -> tuple[int, int]:
         """Collectives of forward and backward that the host launches; with graphs of layers, those of experts."""

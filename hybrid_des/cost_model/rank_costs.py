@@ -207,6 +207,7 @@ class StageCosts:
         inner: of a layer: picoseconds of its experts in `forward`, and in both parts of `backward`.
         imbalance: picoseconds of both that would not be taken if all experts were equally wanted.
         end: of a layer: whether it is none of those that stages are cut from, such as an embedding.
+        passed: of a layer: whether nothing is trained in it or before it, so that there is no backward.
         host_times: of `forward`, `backward` and `weight`, what the host adds; a whole backward has no `weight` of it.
     """
 
@@ -229,6 +230,7 @@ class StageCosts:
     inner: tuple[int, int, int] = (0, 0, 0)
     imbalance: int = 0
     end: bool = False
+    passed: bool = False
     host_times: HostTimes = NO_HOST_TIMES
 
     def time(self, kind: Kind) -> int:

@@ -7,10 +7,10 @@ The gather of a layer may start when the layer before it begins, even in an earl
 layer ends. Without overlap the compute stream runs them itself. While the parameter stream is busy, layers run slower.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -138,7 +138,11 @@ class Fsdp:
         """The reduce-scatter and the all-gather."""
         return collectives.phases_of(self.gradients.algorithm) or RINGS
 
-    def _outcomes(self, rank: int, name: str, sizes: tuple[int, int], codec: str) -> tuple[Outcome, ...]:
+    @cached_property
+    def _outcomes(self) -> Callable[[int, str, tuple[int, int], str], tuple[Outcome, ...]]:
+        return cache(self._outcomes_of)
+
+    def _outcomes_of(self, rank: int, name: str, sizes: tuple[int, int], codec: str) -> tuple[Outcome, ...]:
         """A collective of a layer among those that divide its parameters outside experts, and in experts."""
         build, count = codecs.find(codec).build(), self.gradients.channels
         parts = zip(self._groups_of(rank), parts_of_stage(*sizes, self.times.layout), strict=True)
@@ -164,21 +168,25 @@ class Fsdp:
         `costs` are those of its ops.
         """
         (scatter, gather), scatters = self._halves, self.scatters(rank, action)
-        passes = []
+        passes, bodies = [], dict[tuple[int, int, str], tuple[Instruction, ...]]()  # most layers are one object
         fused = self.plan.fused_time if len(action) > 1 else 1
         for op, cost in sorted(zip(action, costs, strict=True), key=lambda each: each[0].kind != "F"):
             stage = self.plan.stage_of[rank, op.chunk]
             layers = list(enumerate(cost.layers or (cost,)))
             gathers = op.kind == "F" and stage in fresh if self.once else op.kind != "W"
+            gathers &= op.kind == "F" or not all(layer.passed for _, layer in layers)  # else it has no backward
             for number, layer in layers if op.kind == "F" else reversed(layers):
                 sizes = layer.states.parameters, layer.states.experts
                 whole = layer.states.gathered
                 needed = (whole[0] + (0 if op.kind == "F" else layer.later), whole[1])
+                alike = stage, id(layer), op.kind
+                if alike not in bodies:
+                    bodies[alike] = self._body(stage, layer, op.kind, fused, pace)
                 passes.append(
                     LayerPass(
                         stage,
                         number,
-                        self._body(stage, layer, op.kind, fused, pace),
+                        bodies[alike],
                         self._outcomes(rank, gather, needed, SIXTEEN_BITS) if gathers else NOTHING,
                         self._outcomes(rank, scatter, sizes, self.gradients.codec)
                         if scatters and op.kind in "BW"

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.paths import SHARED
 
+from hybrid_des import load
 from hybrid_des.cluster.gpus import part
 from hybrid_des.cost_model.decode import DecodeEfficiency, decode_costs
 from hybrid_des.cost_model.decode_table import read_decode_table
@@ -175,6 +176,25 @@ def test_windows_keep_a_bounded_number_of_keys():
     engine = costs("gpt-oss-20b", "h100")
     assert engine.token_ps == round(12 * 2 * 8 * 64 * 2 / (0.95 * 3350e9) * 1e12)
     assert engine.state == 128
+
+
+def test_nodes_of_a_scenario_are_as_their_catalogued_gpu():
+    cluster = load({"cluster": {"gpu": "h20", "nodes": 2}, "model": {"base": "qwen2.5-7b"}, "batch": 16,
+                    "parallel": {"data": 16}}).cluster  # fmt: skip
+    network = model("qwen2.5-7b")
+    for tensor, data in ((4, 1), (2, 8)):
+        of_nodes, of_part = (
+            decode_costs(network, gpu, tensor=tensor, data=data) for gpu in (cluster.kinds[0], part("h20"))
+        )
+        assert of_nodes == of_part
+
+
+def test_sums_across_nodes_take_the_adapters():
+    """Sixteen tensor ranks on nodes of eight: 2·80 sums of 8192 elements at 50 GB/s and not at 450."""
+    inside, across = (costs("llama3.1-70b", tensor=tensor) for tensor in (8, 16))
+    sent = 2 * 80 * 2 * 2 * 8192
+    assert inside.sequence == pytest.approx(4.1e-6 + sent * 7 / 8 / 450e9, rel=1e-9)
+    assert across.sequence == pytest.approx(4.1e-6 + sent * 15 / 16 / 50e9, rel=1e-9)
 
 
 def test_data_ranks_divide_sequences_but_not_weights():

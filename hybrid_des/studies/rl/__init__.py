@@ -2,8 +2,15 @@
 
 | module | |
 |---|---|
+| `loop` | a loop, simulated: `run_loop(scenario)` |
+| `parts`, `parts_of_scenario` | what it is made of: engines, trainer, weight syncs |
+| `draws`, `sample` | prompts, responses, turns and rewards, drawn; a sample on its way |
+| `engine`, `fleet` | a replica of an engine; all of them, and which sample goes to which |
+| `admission`, `queue`, `rewards` | which prompts may be begun, which are trained first, what computes rewards |
+| `training` | the trainer: it waits, trains, changes sides, sends weights |
 | `trainer` | how long the trainer takes: its steps and forward passes over the samples of a take, simulated |
 | `measured_trainer` | the same, measured |
+| `weight_sync` | how long new weights take to the engines, as messages |
 | `record` | what happened: samples, spans of engines and of the trainer, takes, syncs |
 
 All times are whole picoseconds, so that busy and idle times sum to the simulated time exactly.

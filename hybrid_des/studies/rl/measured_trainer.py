@@ -52,8 +52,10 @@ class MeasuredTimes:
         """As in `Trainer`."""
         if not self._outside:
             return ()
-        ends = f"{self.table[0][0]} … {self.table[-1][0]} tokens"
-        return (f"{self._outside} optimizer steps have more or fewer than the {ends} measured, and take the nearest time",)
+        measured = f"those measured ({self.table[0][0]} … {self.table[-1][0]})"
+        return (
+            f"{self._outside} optimizer steps have fewer or more tokens than {measured}, and take the nearest time",
+        )
 
 
 class ConstantTimes:

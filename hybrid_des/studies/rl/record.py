@@ -46,6 +46,7 @@ class Sample(NamedTuple):
         fate: "trained", "dropped" (too old), "filtered" (equal rewards), "queued" or "running" at the end.
         recomputed: tokens whose keys and values were computed once more after syncs, preemption or tools.
         discarded: tokens that were generated and thrown away (`running: restart`).
+        generated: tokens of the response that there were at the end; of a sample that ended, all.
     """
 
     group: int
@@ -63,6 +64,7 @@ class Sample(NamedTuple):
     fate: str
     recomputed: int
     discarded: int
+    generated: int = 0
 
 
 class EngineSpan(NamedTuple):
@@ -114,6 +116,9 @@ class LoopRecord:
         lent: the number of replicas that lent GPUs make.
         trainer_gpus: GPUs of the trainer.
         notes: sentences on what was simplified or estimated, for the report.
+        generated: tokens that engines generated, counted by their decode steps; those of `samples` and what they
+            discarded are as many.
+        prefilled: tokens that engines read, counted by their prefills.
     """
 
     end: int
@@ -126,3 +131,5 @@ class LoopRecord:
     lent: int
     trainer_gpus: int
     notes: tuple[str, ...] = ()
+    generated: int = 0
+    prefilled: int = 0

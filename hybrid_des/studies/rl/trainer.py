@@ -12,11 +12,11 @@ not simulated, two are as near as their tokens and sums of squared lengths are, 
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import hypot, inf, log
-from statistics import median
 from typing import NamedTuple, Protocol
 
 from hybrid_des.cost_model.basis import CostBasis
@@ -106,7 +106,7 @@ def trainer_step(scenario: Scenario, lengths: Sequence[int]) -> int:
     Example:
         >>> from hybrid_des import load
         >>> from hybrid_des.studies.rl.trainer import trainer_step
-        >>> scenario = load("scenarios/documents.yaml")
+        >>> scenario = load("scenarios/llama3.1-8b_8.yaml", ["data={lengths: {kind: fixed}, packing: balanced}"])
         >>> trainer_step(scenario, [800] * 64) < trainer_step(scenario, [1600] * 64)
         True
     """
@@ -155,7 +155,9 @@ def _passed(scenario: Scenario, parts: Parts, kind: type[_ForwardModel]) -> Scen
         update={
             "model": model,
             "parallel": scenario.parallel.model_copy(update={"stages": stages}),
-            "sharding": "zero-3" if scenario.sharding == "zero-3" else "none",  # others divide what a pass does not need
+            "sharding": "zero-3"
+            if scenario.sharding == "zero-3"
+            else "none",  # others divide what a pass does not need
             "recompute": "none",
             "recompute_layers": None,
             "on_oom": "warn",
@@ -198,7 +200,7 @@ class TrainerTimes:
     ) -> None:
         self._scenario, self._passes = scenario, tuple(passes)
         self._updates, self._most_events, self._events = updates, most_events, 0
-        self._known = list[_Simulated]()
+        self._known, self._distances = list[_Simulated](), list[float]()
         self._fabric = fabric_of(scenario)
         self._times = times_of(scenario, self._fabric)
         self.simulated = self.sampled = 0
@@ -226,15 +228,18 @@ class TrainerTimes:
         """Whether a step so far from the nearest known one takes its time.
 
         Beyond what all may take, steps are simulated until `MOST_SAMPLED` are, and after the first ones only those that
-        are farther from any than half of the known ones are: so they spread.
+        are farther from any known one than most before them were, so that they spread: by as many as are left.
         """
-        per_step = self._events / max(1, self.simulated)
+        per_step, done = self._events / self.simulated, self.simulated + self.sampled
         expected = self._events + per_step if self._updates is None else per_step * self._updates
         if expected <= self._most_events:
             return False
-        if self.simulated >= MOST_SAMPLED:
-            return True
-        return self.simulated >= FIRST_SAMPLED and distance <= median(self._nearest(one)[0] for one in self._known)
+        insort(self._distances, distance)
+        if self.simulated < FIRST_SAMPLED or self.simulated >= MOST_SAMPLED:
+            return self.simulated >= MOST_SAMPLED
+        coming = 2 * (MOST_SAMPLED - self.simulated) if self._updates is None else max(1, self._updates - done)
+        share = min(1.0, (MOST_SAMPLED - self.simulated) / coming)
+        return distance < self._distances[int((1 - share) * (len(self._distances) - 1))]
 
     def _nearest(self, step: _Simulated) -> tuple[float, _Simulated]:
         """The distance of the nearest other known step, and that step."""
@@ -258,8 +263,9 @@ class TrainerTimes:
         if not self.sampled:
             return ()
         of, error = self.simulated + self.sampled, self.error
-        about = "" if error is None or error == inf else f", of whose time that is {error:.1%} off on average"
-        return (f"{self.simulated} of {of} optimizer steps are simulated; the others take the time of the nearest{about}",)
+        about = "" if error is None or error == inf else f" ({100 * error:.1f} % off on average)"
+        others = f"others take the time of the nearest by tokens and squared lengths{about}"
+        return (f"{self.simulated} of {of} optimizer steps are simulated; {others}",)
 
     def _simulate(self, lengths: Sequence[int]) -> UpdateTime:
         """Simulate a step and its passes."""
