@@ -69,9 +69,9 @@ class _Engine(NamedTuple):
         counts = range(1, min(kind.concurrency, MOST_SEQUENCES) + 1)
         steps = np.array([_least_step(kind.costs, count) for count in counts])
         shares = [*(steps / np.array(counts)), steps[-1] / kind.concurrency]  # a step of still more is no shorter
-        plain = isinstance(kind.costs, DecodeCosts) and kind.costs.table is None
-        cached = float(kind.costs.token_ps) if plain and isinstance(kind.costs, DecodeCosts) else 0.0
-        return cls(float(min(shares)), float(steps.min()), cached, kind.costs.prefill_ps(2**20) / 2**20)
+        return cls(
+            float(min(shares)), float(steps.min()), _least_cached(kind.costs), kind.costs.prefill_ps(2**20) / 2**20
+        )
 
     def work(self, drawn: _Prompts) -> _Work:
         """What prompts need of it."""
@@ -79,6 +79,13 @@ class _Engine(NamedTuple):
         beside = self.cached * (lengths * prompts + lengths * (lengths - 1) / 2)
         whole = (self.sequence * lengths + beside).sum(axis=1) + np.maximum(0, self.read * drawn.prompts - 1)
         return _Work(whole, (self.step * lengths + beside).max(axis=1))
+
+
+def _least_cached(costs: EngineCosts) -> int:
+    """Picoseconds that a cached token adds to a decode step; 0 if that is measured, and may differ."""
+    if isinstance(costs, DecodeCosts) and costs.table is not None:
+        return 0
+    return costs.stretch_ps(1, 1, 1) - costs.stretch_ps(1, 0, 1)
 
 
 def _least_step(costs: EngineCosts, sequences: int) -> int:
