@@ -154,6 +154,9 @@ CYCLE = Objective(
 )
 
 
+OF_LOOPS = (STEP_TIME.name, CYCLE.name)  # the first, which is the default of all searches, stands for the second
+
+
 def objective_of(name: str, scenario: Scenario, *, whole_front: bool = False) -> Objective:
     """The objective of a search in a scenario; money is shown in its currency.
 
@@ -163,7 +166,7 @@ def objective_of(name: str, scenario: Scenario, *, whole_front: bool = False) ->
         whole_front: whether plans of a loop may have any mean age until they are simulated, so that none of the
             frontier is excluded; else as old as they allow.
     """
-    if scenario.rl is not None and name in (STEP_TIME.name, CYCLE.name):
+    if scenario.rl is not None and name in OF_LOOPS:
         return replace(CYCLE, against=replace(AGE, least=lambda scenario, seconds: 0.0)) if whole_front else CYCLE
     objective = OBJECTIVES[name]
     if objective is not COST or scenario.price is None:

@@ -34,7 +34,7 @@ from hybrid_des.studies.sweep.axes import Case, axes_of
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
-from hybrid_des.studies.plan_search.objectives import OBJECTIVES, Objective, objective_of
+from hybrid_des.studies.plan_search.objectives import CYCLE, OBJECTIVES, OF_LOOPS, Objective, objective_of
 
 VARIED = (
     "parallel.pipeline", "parallel.data", "parallel.tensor", "parallel.context", "parallel.expert",
@@ -158,6 +158,8 @@ def settings_of(document: Document, imports: Sequence[str] = ()) -> Settings:
         problems.append(document.problem(at, f"{PACKING}: the scenario has no documents; expected `data` too"))
     if problems:
         raise ScenarioError(problems)
+    if settings.written.rl is not None and block.objective not in OF_LOOPS:
+        raise document.error(("search", "objective"), f"a loop has the objective {CYCLE.name}, not {block.objective}")
     if lacking := settings.objective.lacking(settings.written):
         raise document.error(("search", "objective"), f"{block.objective} {lacking}")
     return settings

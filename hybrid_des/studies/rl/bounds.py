@@ -3,8 +3,8 @@
 With M cycles after the warm-up (`figures`), each of C batches, all of this has to fit into their time:
 
     trainer     M·(C·(least training of a batch + rest) + sync)
-    engines     least work of the prompts trained in them, but for those begun before / replicas; lent ones generate
-                only while the trainer does not train
+    engines     least work of the prompts trained in them, but for those begun before / replicas, and syncs, in which
+                engines rest; lent ones generate only while the trainer neither trains nor sends weights
     in turns    where no prompt is begun before the last batch is trained: for each batch, the longer of its work /
                 replicas and of its longest sample alone on an engine, and then the trainer's last take and the sync;
                 where engines have the trainer's GPUs, all of its training and both switches
@@ -238,7 +238,8 @@ class _Bound:
         own = max(0, self._cycles * self._of_cycle - begun)
         work = float(np.sort(self._work.whole)[:own].sum())
         lent = 0 if self.parts.lent is None else self.parts.lent.replicas
-        return (work + lent * self._trainer) / self._replicas
+        resting = (self._replicas - lent) * self._cycles * self.parts.sync_ps
+        return (work + resting + lent * self._trainer) / self._replicas
 
     @property
     def _in_turns(self) -> float:

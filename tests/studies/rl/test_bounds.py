@@ -33,7 +33,8 @@ def cycle(scenario):
 CHANGES = {
     "rl.ahead": [0, 0.25, 1, 2.5], "rl.take": [1, 2], "rl.counted": ["sync", "now"], "rl.barrier": [False, True],
     "rl.order": ["completed", "oldest"], "rl.sync.every": [1, 2], "rl.rollout.concurrency": [1, 3, 8],
-    "rl.sync.running": ["resume", "continue", "wait", "restart"], "rl.trainer.time": [0.001, 0.4, 3], "rl.rest": [0, 0.3],
+    "rl.sync.running": ["resume", "continue", "wait", "restart"], "rl.trainer.time": [0.001, 0.4, 3],
+    "rl.rest": [0, 0.3],
     "rl.rollout.nodes": [3, "2-3"], "steps": [1, 2, 5], "rl.response.sigma": [0.1, 1.5], "seed": [0, 1, 2],
     "rl.lend": ["none", {"below": "60 %", "to_rollout": 0.01, "to_trainer": 0.02}], "rl.filter": [0, 0.3],
     "rl.max_age": [None, 1],
@@ -47,3 +48,49 @@ def test_no_loop_has_a_shorter_cycle_than_its_bound(changes):
         changes = {**changes, "rl.stale": "drop", "rl.ahead": min(changes["rl.ahead"], 1)}
     scenario = loop(**changes)
     assert 0 < least_cycle(scenario) <= cycle(scenario)
+
+
+@pytest.mark.parametrize("changes", [
+    {"rl.rollout.switch": 0.2}, {"rl.response.sigma": 0.1}, {"rl.sync.every": 2}, {"rl.take": 2}, {"steps": 1},
+], ids=str)  # fmt: skip
+def test_turns_on_one_side_take_no_less_than_their_bound(changes):
+    turns = {"rl.rollout": {"on": "trainer", "concurrency": 4}, "parallel.data": 4}
+    scenario = loop(**turns, **{path: value for path, value in changes.items() if path != "rl.rollout.switch"})
+    if "rl.rollout.switch" in changes:
+        turns["rl.rollout"] = {**turns["rl.rollout"], "switch": changes["rl.rollout.switch"]}
+        scenario = loop(**turns)
+    assert 0.7 * cycle(scenario) < least_cycle(scenario) <= cycle(scenario)
+
+
+def test_a_simulated_trainer_takes_no_less_than_its_bound():
+    scenario = loop(**{"rl.trainer": "simulated", "steps": 2, "rl.ahead": 1})
+    assert 0 < least_cycle(scenario) <= cycle(scenario)
+
+
+def test_training_alone_is_the_bound_of_a_slow_trainer():
+    """Law 4 of loops: a free engine leaves training and sync."""
+    scenario = loop(**{"rl.trainer.time": 3, "rl.ahead": 1})
+    assert cycle(scenario) == pytest.approx(3.05)
+    assert least_cycle(scenario) == pytest.approx(3.05)
+
+
+def test_full_engines_are_near_their_bound():
+    """All places taken all the time, by responses of one length."""
+    scenario = loop(**{"rl.trainer.time": 0.001, "rl.ahead": 4, "steps": 60, "rl.response": 60})
+    assert 0.8 * cycle(scenario) < least_cycle(scenario) <= cycle(scenario)
+
+
+@pytest.mark.parametrize(("changes", "age"), [
+    ({"rl.ahead": 0.25}, 0.25), ({"rl.barrier": True, "rl.ahead": 1}, 1), ({"rl.ahead": 0}, 0),
+    ({"rl.counted": "now", "rl.ahead": 1, "rl.updates": 1}, 2),
+], ids=str)  # fmt: skip
+def test_the_allowed_age_is_that_of_a_full_allowance(changes, age):
+    scenario = loop(**changes, **{"rl.trainer.time": 3})
+    assert allowed_age(scenario) == age
+    assert figures_of(scenario, run_loop(scenario)).ages.mean <= age
+
+
+def test_engines_are_known_without_a_trainer():
+    parts = sides_of(loop(**{"rl.trainer": "simulated"}))
+    assert [kind.replicas for kind in parts.engines] == [2]
+    assert parts.trainer.take([[1]])[0][1] == 0
