@@ -31,6 +31,8 @@ from .studies.goodput.goodput import goodput as goodput
 from .studies.jobs.result import simulate_jobs as simulate_jobs
 from .studies.plan_search import SearchResult as SearchResult
 from .studies.plan_search import search as search
+from .studies.rl.result import RlResult as RlResult
+from .studies.rl.result import simulate_rl as simulate_rl
 from .studies.spread.seeds import spread as spread
 from .studies.sweep import Sweep as Sweep
 from .studies.sweep import load_sweep as load_sweep

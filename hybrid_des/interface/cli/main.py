@@ -23,6 +23,7 @@ from typing import NoReturn
 from hybrid_des.errors import HybridDesError, SimulationError, UsageError, unknown
 from hybrid_des.interface.cli import command_files, old_names, simulate
 from hybrid_des.interface.cli.arguments import Parser, import_files, left_out, stand_ins, unused
+from hybrid_des.interface.cli.loops import loop_notes
 from hybrid_des.interface.cli.output import discard_output, make_output_safe, say, warn
 
 SIGNALED = 128  # plus the signal number, as in shells
@@ -188,7 +189,7 @@ def _run_command(called: str, name: str, *arguments: str) -> int:
     verifies = new == "schedules" and args.file is not None  # which checks collectives itself
     with _checked_within(args):
         import_files(getattr(args, "imports", ()), checked=not verifies)
-        notices = *stand_ins(args), *left_out(args)
+        notices = *stand_ins(args), *left_out(args), *loop_notes(new, args)
         args.warnings = [] if new == "search" else unused(args)  # which says what its plans leave
     for notice in notices:
         say(f"note: {notice}")

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from hybrid_des.studies.sweep.rows import Row
 
 
+LEAST_S = 0.001  # of a budget
 OLD_TRACES = "hta", "chakra"  # options that `export --for` has replaced
 
 
@@ -76,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
     from hybrid_des.interface.cli.deadline import ended_late
     from hybrid_des.scenario.jobs import has_jobs
     from hybrid_des.scenario.loading import read_scenario, scenario_of
+    from hybrid_des.scenario.loops import has_loop
     from hybrid_des.simulation.watch import UnfinishedError
 
     for old, folder in _old_traces(args).items() if not args.quiet else ():
@@ -87,6 +89,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.file}: --resume needs a file with a sweep, and the --out of the sweep to resume")
     if has_jobs(document) and not swept:
         return _jobs(args, document)
+    if has_loop(document) and not swept:
+        return _loop(args, document)
     if swept:
         for option, given in (*_old_traces(args).items(), ("--budget", args.budget < inf)):
             if given:
@@ -145,6 +149,35 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
     if not args.quiet:
         for folder, files in written.items():
             say_written(folder, files)
+    return 0
+
+
+def _loop(args: argparse.Namespace, document: Document) -> int:
+    """Simulate a loop of engines, queue and trainer, with what-ifs for as long as the budget allows."""
+    from hybrid_des.interface.cli.deadline import within
+    from hybrid_des.report.files.staging import reserved
+    from hybrid_des.studies.forked import forked
+    from hybrid_des.studies.rl.result import result_of
+
+    for option, given in {**_old_traces(args), "--jobs": args.jobs, "--dask": args.dask}.items():
+        if given is not None:
+            raise UsageError(f"{args.file}: {option} is for other files; this one has rl, a loop")
+    _warn(args, document)
+    with nullcontext() if args.out is None else reserved(args.out):  # fails before a long simulation
+        with status_line(args.quiet) as show_status:
+            began = time.monotonic()
+            with within(args.budget, args.file):
+                result = result_of(document, forked())
+            if show_status is not None:
+                show_status("what-ifs")
+            if args.out is not None or not (args.json or args.quiet):
+                left = max(args.budget - (time.monotonic() - began), LEAST_S)
+                result = result.with_what_ifs(within(left, args.file), every=args.out is not None)
+        written = None if args.out is None else result.write(args.out)
+    _say_unused(args, document, result.scenario)
+    _output(args, result.summary, lambda: show(result.report(terminal_width())))
+    if written is not None and not args.quiet:
+        say_written(args.out, written)
     return 0
 
 

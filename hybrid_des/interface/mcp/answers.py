@@ -29,8 +29,23 @@ class Answer(BaseModel):
     error: Failure | None = None
 
 
+class LoopAnswer(BaseModel):
+    """A loop of engines, queue and trainer (`rl`): means of a cycle, from weight sync to weight sync."""
+
+    cycle_s: float = Field(description="Seconds from weight sync to weight sync.")
+    trainer_wait_s: float = Field(description="Of these, seconds in which the trainer waits for samples.")
+    trainer_busy_ratio: float
+    rollout_busy_ratio: float = Field(description="Share of the engines' time in which they generate.")
+    mean_age: float = Field(description="Weight syncs between the beginning of a sample and its training.")
+    largest_age: int
+    samples_per_s: float
+    tokens_per_gpu_s: float
+    recomputed_tokens: int
+    dropped: int
+
+
 class StepAnswer(Answer):
-    """A training step."""
+    """A training step, or, with rl, a loop; then there are no figures of a step."""
 
     name: str = ""
     gpus: int = 0
@@ -44,6 +59,7 @@ class StepAnswer(Answer):
     peak_memory_bytes: int = Field(default=0, description="Of the GPU that is closest to its memory.")
     memory_bytes: int = Field(default=0, description="What that GPU has.")
     fits: bool = True
+    loop: LoopAnswer | None = None
     warnings: list[str] = []
 
 

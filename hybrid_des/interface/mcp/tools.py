@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
@@ -28,6 +28,7 @@ from hybrid_des.interface.mcp.answers import (
     ExplainAnswer,
     Failure,
     InitAnswer,
+    LoopAnswer,
     PlanAnswer,
     SearchAnswer,
     StepAnswer,
@@ -48,6 +49,7 @@ from hybrid_des.scenario.composition import anchor_overrides, over_base, overrid
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import flow_text
 from hybrid_des.scenario.loading import document_of, read_scenario, scenario_of
+from hybrid_des.scenario.loops import has_loop
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.scenario.shipped import shipped
 from hybrid_des.scenario.strict_yaml import Document, parse
@@ -61,10 +63,13 @@ from hybrid_des.studies.plan_search.outcome import SearchResult
 from hybrid_des.studies.plan_search.space import plans_in
 from hybrid_des.studies.plan_search.terms import settings_of
 from hybrid_des.studies.pool import cores
+from hybrid_des.studies.rl.explained import explain_loop
+from hybrid_des.studies.rl.result import RlResult, result_of
 from hybrid_des.studies.sweep.axes import plain
 from hybrid_des.units import format_bytes, format_share
 
 INLINE = "the text"  # what messages call a scenario that is given as text
+NO_LOOP = "rl: a loop of engines, queue and trainer, which the tools simulate and explain take; expected none"
 SEVERAL = {  # keys of files with several scenarios, and what to do instead
     "sweep": "set sweep=none and plot=none, and its values by set",
     "jobs": "the scenario of a job; hybrid-des FILE simulates them together",
@@ -150,11 +155,38 @@ def _early(until: float) -> float:
 
 def _simulate(given: SimulateArguments, until: float) -> Reply:
     document = document_for(given.scenario, given.set)
+    if has_loop(document):
+        return _loop(document)
     scenario = scenario_of(document).model_copy(update={"record": "compute"})
     result = simulate(scenario, budget_s=_early(until))
     answer = StepAnswer(**_step(result.run, result.summary, document, scenario))
     warnings = [f"warning: {warning}" for warning in answer.warnings]
     return Reply("\n".join([opening(result.run, WIDTH), *warnings]), answer)
+
+
+def _loop(document: Document) -> Reply:
+    """The short answer on a loop: its report, and its main figures."""
+    result = result_of(document, forked())
+    return Reply(result.report(WIDTH), StepAnswer(**_of_loop(result, document)))
+
+
+def _of_loop(result: RlResult, document: Document) -> dict[str, Any]:
+    """What a simulated loop is like, by the keys of `StepAnswer`."""
+    figures = result.figures
+    answer = LoopAnswer(
+        cycle_s=figures.cycle,
+        trainer_wait_s=figures.wait,
+        trainer_busy_ratio=figures.trainer_busy,
+        rollout_busy_ratio=figures.rollout_busy,
+        mean_age=figures.ages.mean,
+        largest_age=figures.ages.largest,
+        samples_per_s=figures.samples_per_s,
+        tokens_per_gpu_s=figures.tokens_per_gpu_s,
+        recomputed_tokens=figures.tokens("recomputed"),
+        dropped=figures.samples_with("dropped"),
+    )
+    warnings = [*document.notices.values(), *filter(None, [unused_gpus(document, result.scenario)])]
+    return {"name": result.scenario.name, "gpus": figures.gpus, "loop": answer, "warnings": warnings}
 
 
 def _step(run: Run, figures: Mapping[str, Any], document: Document, scenario: Scenario) -> dict[str, Any]:
@@ -178,6 +210,8 @@ def _step(run: Run, figures: Mapping[str, Any], document: Document, scenario: Sc
 
 def _explain(given: ExplainArguments, until: float) -> Reply:
     document = document_for(given.scenario, given.set)
+    if has_loop(document):
+        return _explained_loop(document, given.what_if)
     scenario, at_once = scenario_of(document), forked()
 
     def build(changes: Overrides) -> Scenario:
@@ -211,6 +245,18 @@ def _explain(given: ExplainArguments, until: float) -> Reply:
     return Reply(render_explanation(lost if why is None else why, WIDTH, advice=advice), answer)
 
 
+def _explained_loop(document: Document, what_if: Sequence[str]) -> Reply:
+    """Why the cycle of a loop takes as long, with simulated changes."""
+    explanation = explain_loop(result_of(document, forked()), what_if)
+    simulated = (*explanation.asked, *explanation.result.all_what_ifs)
+    answer = ExplainAnswer(
+        **_of_loop(explanation.result, document),
+        main_loss=explanation.verdict,
+        what_if={one.change.words: one.cycle for one in simulated},
+    )
+    return Reply(explanation.report(WIDTH), answer)
+
+
 def _less(interval: tuple[float, float]) -> tuple[float, float]:
     """An interval of a change as one of a gain."""
     low, high = interval
@@ -224,6 +270,8 @@ def _compare(given: CompareArguments, until: float) -> Reply:
         document_for(given.scenario, given.set),
         document_for(given.other or given.scenario, [*given.set, *given.changes]),
     ]
+    if loops := [document.source for document in documents if has_loop(document)]:
+        raise UsageError(f"{loops[0]}: {NO_LOOP}")
     names = distinct([str(document.value.get("name")) for document in documents], given.changes)
     a, b = (
         replace(side_of_scenario(scenario_of(document), document.value), name=name)

@@ -29,7 +29,8 @@ ENGINE_STATES: tuple[str, ...] = get_args(EngineState)
 TRAINER_STATES: tuple[str, ...] = get_args(TrainerState)
 GENERATING = ("decode", "prefill")  # states of busy engines
 TRAINING = ("passes", "train")  # states of a busy trainer
-WAITING = ("first samples", "long tail")  # states of a trainer that waits for samples
+BEFORE_SYNC = "before sync"  # the part of the trainer's state "sync" in which it waits for unfinished samples
+WAITING = ("first samples", "long tail", BEFORE_SYNC)  # states of a trainer that waits for samples
 PAUSED = ("allowance", "drained", "waiting")  # states of idle engines that no sync explains
 
 
@@ -134,9 +135,11 @@ class LoopFigures:
 
     @cached_property
     def trainer(self) -> Mapping[str, int]:
-        """Picoseconds of the trainer by state; they sum to `time`."""
+        """Picoseconds of the trainer by state, `BEFORE_SYNC` apart; they sum to `time`."""
         spans = _Spans.of((span.begin, span.end, TRAINER_STATES.index(span.state), 1) for span in self.record.trainer)
-        return _by_state(spans, TRAINER_STATES, self.begin)
+        times = _by_state(spans, TRAINER_STATES, self.begin)
+        sent = sum(sync.end - sync.begin for sync in self.record.syncs[self.warm_up :])
+        return {**times, "sync": sent, BEFORE_SYNC: times["sync"] - sent}
 
     @cached_property
     def _engine_spans(self) -> _Spans:
@@ -179,6 +182,17 @@ class LoopFigures:
     def wait(self) -> float:
         """Seconds per cycle in which the trainer waits for samples."""
         return self.per_cycle(sum(self.trainer[state] for state in WAITING))
+
+    @property
+    def generation(self) -> float:
+        """Of colocated engines, seconds per cycle of their turn, in which the trainer lends its GPUs; else 0."""
+        return self.per_cycle(self.trainer["lent"]) if self.rl.colocated else 0.0
+
+    @property
+    def tail(self) -> int:
+        """Of colocated engines, GPU-picoseconds in which one is idle in their turn, since others still generate."""
+        busy = sum(self.engines[state] for state in (*GENERATING, "waiting"))
+        return self.trainer["lent"] * self.rollout_gpus - busy if self.rl.colocated else 0
 
     @cached_property
     def sequences(self) -> float:

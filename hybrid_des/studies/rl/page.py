@@ -28,12 +28,13 @@ from hybrid_des.report.page.study_page import (
 from hybrid_des.report.plots.style import LINES
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.studies.rl.figures import LoopFigures, Spread
-from hybrid_des.studies.rl.report import ENGINE_WORDS, LEAST, TRAINER_WORDS, verdict_of
+from hybrid_des.studies.rl.report import ENGINE_WORDS, LEAST, engine_parts, trainer_parts, verdict_of
 from hybrid_des.studies.rl.timeline import (
     COLOURS,
     QUEUED,
     RUNNING,
     SYNC,
+    WIDE,
     Lane,
     lanes_of,
     length_histograms,
@@ -71,10 +72,11 @@ def _may_be_set(what_if: WhatIf) -> bool:
 
 
 def _card(figures: LoopFigures, what_if: WhatIf) -> Card:
+    remark = [] if what_if.change.flags else [what_if.change.remark]
     facts = [
         f"{format_seconds(what_if.cycle)} per cycle", f"the trainer waits {format_seconds(what_if.wait)} of it",
         f"engines idle {format_share(what_if.idle)} of the time",
-        f"mean age {what_if.age:.2f} instead of {figures.ages.mean:.2f}",
+        f"mean age {what_if.age:.2f} instead of {figures.ages.mean:.2f}", *remark,
     ]  # fmt: skip
     copied = " ".join(f"--set '{flag}'" for flag in what_if.change.flags)
     return Card(what_if.change.words, signed(-what_if.gain), "simulated with the same draws", facts, copied)
@@ -83,23 +85,24 @@ def _card(figures: LoopFigures, what_if: WhatIf) -> Card:
 def _sides(figures: LoopFigures) -> Iterator[str]:
     """A bar for each side, whose parts sum to its time."""
     yield f"<h2>What the trainer does, of a cycle of {format_seconds(figures.cycle)}</h2>"
-    yield shares_bar([*_parts(figures, figures.trainer, 1, TRAINER_WORDS, COLOURS)])
+    yield shares_bar([*_parts(figures, trainer_parts(figures), 1, COLOURS)])
     yield "<h2>What the mean GPU of the engines does</h2>"
-    yield shares_bar([*_parts(figures, figures.engines, figures.rollout_gpus, ENGINE_WORDS, ENGINE_COLOURS)])
+    yield shares_bar([*_parts(figures, engine_parts(figures), figures.rollout_gpus, ENGINE_COLOURS)])
     lent = sum(figures.record.gpus_of_replicas[figures.own_replicas.stop :])
     if lent:
         yield "<h2>What lent GPUs do</h2>"
-        yield shares_bar([*_parts(figures, figures.lent, lent, ENGINE_WORDS, ENGINE_COLOURS)])
+        parts = {state: (ENGINE_WORDS[state], time) for state, time in figures.lent.items()}
+        yield shares_bar([*_parts(figures, parts, lent, ENGINE_COLOURS)])
 
 
 def _parts(
-    figures: LoopFigures, times: Mapping[str, int], gpus: int, words: Mapping[str, str], colours: Mapping[str, str]
+    figures: LoopFigures, parts: Mapping[str, tuple[str, int]], gpus: int, colours: Mapping[str, str]
 ) -> Iterator[Part]:
     whole = figures.time * gpus
-    for state, time in times.items():
+    for state, (words, time) in parts.items():
         if time:
             seconds = format_seconds(figures.per_cycle(time, gpus))
-            yield Part(words[state], time / whole, colours[state], f"{format_share(time / whole)}, {seconds}")
+            yield Part(words, time / whole, colours[state], f"{format_share(time / whole)}, {seconds}")
 
 
 def _timeline(figures: LoopFigures) -> str:
@@ -150,7 +153,7 @@ def _lengths(edges: Any, shares: Mapping[str, Any]) -> dict[str, Any]:
         ]
         look = {"colour": LINES[number], "mark": number, "line": True, "size": 2.5}
         series.append({"name": name, **look, "points": points})
-    x = {"label": "tokens of a response", "kind": "number", "zero": True}
+    x = {"label": "tokens of a response", "kind": "number", "log": bool(edges[-1] > WIDE * edges[0])}
     return chart_of(x, {"label": "share of the responses", "kind": "share", "zero": True}, series)
 
 
@@ -170,5 +173,5 @@ def _row(tried: WhatIf) -> list[Cell | str]:
         Cell(format_seconds(tried.wait), tried.wait),
         Cell(format_share(tried.idle), tried.idle),
         Cell(f"{tried.age:.2f}", tried.age),
-        " ".join(tried.change.flags) or "a bound, no setting",
+        " ".join(tried.change.flags) or tried.change.remark,
     ]

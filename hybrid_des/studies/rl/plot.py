@@ -11,12 +11,14 @@ from hybrid_des.report.plots.style import LINES, plain
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import titled
 from hybrid_des.studies.rl.figures import LoopFigures
+from hybrid_des.studies.rl.report import SHOWN
 from hybrid_des.studies.rl.timeline import (
     BINS,
     COLOURS,
     QUEUED,
     RUNNING,
     SYNC,
+    WIDE,
     lanes_of,
     length_histograms,
     shown_states,
@@ -75,11 +77,15 @@ def lengths(figures: LoopFigures, ax: Axes | None = None) -> Axes:
     for number, (name, values) in enumerate(shares.items()):
         ax.stairs(values, edges, color=LINES[number], linewidth=1.4, linestyle="--" if number else "-", label=name)
     ax.set_xlabel("tokens of a response")
-    ax.set_xlim(0, edges[-1])
+    if edges[-1] > WIDE * edges[0]:
+        ax.set_xscale("log")
+        style.log_ticks(ax.xaxis)
+    ax.set_xlim(edges[0], edges[-1])
     if shares:
         ax.legend(frameon=False, fontsize=8)
-    cap = figures.drawn.at_cap
-    return _shares(ax, f"lengths: mean {figures.drawn.mean:,.0f}{f', {format_share(cap)} at the cap' if cap else ''}")
+    drawn = figures.drawn
+    cut = f", {format_share(drawn.at_cap)} at the cap" if drawn.at_cap > SHOWN else ""
+    return _shares(ax, f"lengths: mean {drawn.mean:,.0f}{cut}")
 
 
 def _shares(ax: Axes, title: str) -> Axes:

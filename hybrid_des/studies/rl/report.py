@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from hybrid_des.report.text import folded, labelled
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.rl import MeasuredTrainer, Rl
-from hybrid_des.studies.rl.figures import PAUSED, Lengths, LoopFigures, Spread
+from hybrid_des.studies.rl.figures import BEFORE_SYNC, PAUSED, LoopFigures, Spread
+from hybrid_des.studies.rl.loop import NOTES
 from hybrid_des.studies.rl.whatifs import WhatIf
 from hybrid_des.units import format_number, format_seconds, format_share
 
@@ -16,8 +17,8 @@ MOST_SHOWN = 3  # what-ifs in a verdict
 LEAST = 0.005  # of the cycle: a smaller gain is none
 SHOWN = 0.0005  # of the time: a smaller part is not shown
 SO_FAR = (
-    "such runs so far: changes of a measured run within 7 %; from a recipe alone 2 to 40 %, mostly too fast. "
-    "What staleness does to learning is not predicted."
+    "such runs were predicted so far within 7 % as changes of a measured run, within 2 to 40 % from a recipe alone, "
+    "mostly too fast; what staleness does to learning is not predicted"
 )
 ENGINE_WORDS = {
     "decode": "decode",
@@ -36,13 +37,34 @@ TRAINER_WORDS = {
     "long tail": "waits for the long tail",
     "rest": "rest",
     "sync": "sync",
+    BEFORE_SYNC: "waits for running samples before it",
     "lent": "lent",
     "switching": "switching",
 }
 
 
+def trainer_parts(figures: LoopFigures) -> dict[str, tuple[str, int]]:
+    """What the trainer does: words and picoseconds by state, which sum to the time."""
+    own = {"lent": "generation"} if figures.rl.colocated else {}
+    return {state: (own.get(state, TRAINER_WORDS[state]), time) for state, time in figures.trainer.items()}
+
+
+def engine_parts(figures: LoopFigures) -> dict[str, tuple[str, int]]:
+    """What engines do: words and GPU-picoseconds by state, which sum to GPUs × time.
+
+    Colocated engines are idle while others still generate, and while the trainer has the GPUs, which is no loss.
+    """
+    parts = {state: (ENGINE_WORDS[state], time) for state, time in figures.engines.items()}
+    if figures.rl.colocated:
+        idle = figures.engines["drained"] + figures.engines["allowance"]
+        parts["away"] = ("the trainer's turn", idle - figures.tail)
+        parts["drained"] = ("idle: others still generate", figures.tail)
+        del parts["allowance"]
+    return parts
+
+
 def render(
-    scenario: Scenario, figures: LoopFigures, tried: Sequence[WhatIf], width: int = WIDTH, wall_s: float = 0.0
+    scenario: Scenario, figures: LoopFigures, tried: Sequence[WhatIf], width: int = WIDTH, ended: str = ""
 ) -> str:
     """The report, as wide as given, without a newline at its end."""
     rl = figures.rl
@@ -51,39 +73,47 @@ def render(
         ("Verdict", [verdict_of(figures, tried)]),
         ("Setup", [_setup(figures)]),
         ("Cycle", [_cycle(figures)]),
-        ("Trainer", [_trainer(figures)]),
-        ("Engines", [*_engines(figures)]),
+        ("Trainer", [trainer_said(figures)]),
+        ("Engines", [*engines_said(figures)]),
         ("Queue", [_queue(figures)]),
         ("Ages", [_ages(figures)]),
-        ("Lengths", [f"drawn: {_lengths(figures.drawn)}", f"trained: {_lengths(figures.trained_lengths)}"]),
-        ("Lost", [_lost(figures)]),
-        ("Basis", [f"{_basis(rl)}; {SO_FAR}", *figures.record.notes]),
+        ("Lengths", [_lengths(figures)]),
+        ("Lost", [*_lost(figures)]),
+        ("Basis", ["; ".join([_basis(rl), SO_FAR, *(note for note in figures.record.notes if note not in NOTES)])]),
     ]
-    ended = [f"real time {format_seconds(wall_s)} for {len(figures.record.samples):,} samples"] if wall_s else []
-    lines = [*folded(title, width), *labelled(blocks, width, LABEL), *ended]
-    return "\n".join(lines)
+    return "\n".join([*folded(title, width), *labelled(blocks, width, LABEL), *([ended] if ended else [])])
 
 
 def verdict_of(figures: LoopFigures, tried: Sequence[WhatIf]) -> str:
     """What is lost, and what would help, in one sentence; every change was simulated with the same draws."""
-    helping = [what_if for what_if in tried if what_if.gain > LEAST][:MOST_SHOWN]
+    helping = [what_if for what_if in _without_equals(tried) if what_if.gain > LEAST][:MOST_SHOWN]
     told = [told_what_if(figures, what_if) for what_if in helping]
     if tried and not told:
         others = ", ".join(f"{one.change.words}: {format_seconds(one.cycle)}" for one in tried[:MOST_SHOWN])
         told = [f"none of the {len(tried)} changes tried shortens it ({others})"]
+    told += [told_what_if(figures, one) for one in tried if one.change.kind == "lend" and one not in helping]
     return f"{'; '.join([_lost_time(figures), *told])}."
+
+
+def _without_equals(tried: Sequence[WhatIf]) -> list[WhatIf]:
+    """What-ifs without those of a kind that gain no more than the one before them of this kind, with older samples."""
+    kept: list[WhatIf] = []
+    for what_if in tried:
+        if not any(one.change.kind == what_if.change.kind and one.gain > what_if.gain - LEAST for one in kept):
+            kept.append(what_if)
+    return kept
 
 
 def _lost_time(figures: LoopFigures) -> str:
     """What the sides lose of a cycle."""
     cycle = format_seconds(figures.cycle)
     if figures.rl.colocated:
-        tail = format_seconds(figures.per_cycle(figures.trainer["long tail"]))
-        of_cycle = f"{format_seconds(figures.wait)} of {cycle}"
-        return f"Generation takes {of_cycle}, {tail} of it for the slower half of the samples"
+        tail = format_seconds(figures.per_cycle(figures.tail, figures.rollout_gpus))
+        turn = format_seconds(figures.generation)
+        return f"Generation takes {turn} of {cycle}, in which a GPU idles {tail} while others still generate"
     idle = figures.per_cycle(sum(figures.engines[state] for state in PAUSED), figures.rollout_gpus)
-    if not figures.wait:
-        return f"The trainer never waits, an engine idles {format_seconds(idle)} of {cycle}"
+    if figures.wait < SHOWN * figures.cycle:
+        return f"The trainer does not wait, an engine idles {format_seconds(idle)} of {cycle}"
     return f"The trainer waits {format_seconds(figures.wait)} of {cycle}, an engine idles {format_seconds(idle)}"
 
 
@@ -100,7 +130,8 @@ def _setup(figures: LoopFigures) -> str:
     rl, record = figures.rl, figures.record
     replicas = len(figures.own_replicas)
     sizes = sorted({*record.gpus_of_replicas[:replicas]})
-    of_gpus = f"{replicas:,} replica{'s' if replicas > 1 else ''} of {' and '.join(map(str, sizes))} GPUs"
+    gpus = "1 GPU" if sizes == [1] else f"{' and '.join(map(str, sizes))} GPUs"
+    of_gpus = f"{replicas:,} replica{'s' if replicas > 1 else ''} of {gpus}"
     sides = (
         f"{record.trainer_gpus:,} GPUs train and generate in turns, in {of_gpus}" if rl.colocated
         else f"{record.trainer_gpus:,} GPUs train, {figures.rollout_gpus:,} generate in {of_gpus}"
@@ -120,13 +151,14 @@ def _cycle(figures: LoopFigures) -> str:
     return f"{format_seconds(figures.cycle)} from sync to sync ({mean}): {rate}, {per_gpu} per GPU"
 
 
-def _trainer(figures: LoopFigures) -> str:
-    times = {TRAINER_WORDS[state]: time for state, time in figures.trainer.items()}
-    return f"busy {format_share(figures.trainer_busy)}; {_parts(figures, times, 1)}"
+def trainer_said(figures: LoopFigures) -> str:
+    """What the trainer does with a cycle."""
+    return f"busy {format_share(figures.trainer_busy)}; {_parts(figures, dict(trainer_parts(figures).values()), 1)}"
 
 
-def _engines(figures: LoopFigures) -> Iterator[str]:
-    times = {ENGINE_WORDS[state]: time for state, time in figures.engines.items()}
+def engines_said(figures: LoopFigures) -> Iterator[str]:
+    """What the mean GPU of the engines does with a cycle; lent ones; what verl would show."""
+    times = dict(engine_parts(figures).values())
     most = sorted({rollout.concurrency for rollout in figures.rl.rollout})
     full = f"{format_number(figures.sequences)} of {' or '.join(map(str, most))} sequences while decoding"
     yield f"busy {format_share(figures.rollout_busy)}; {_parts(figures, times, figures.rollout_gpus)}; {full}"
@@ -137,8 +169,7 @@ def _engines(figures: LoopFigures) -> Iterator[str]:
     if not figures.rl.colocated:
         idle = sum(figures.engines[state] for state in PAUSED) / (figures.rollout_gpus * figures.time)
         shown = format_share(figures.idle_by_last_pause)
-        seen = "it sees the last pause of all engines at once"
-        yield f"verl's rollouter/idle_ratio would show {shown}, not {format_share(idle)}: {seen}"
+        yield f"idle {format_share(idle)} without syncs; verl's rollouter/idle_ratio would show {shown}"
 
 
 def _parts(figures: LoopFigures, times: Mapping[str, int], gpus: int) -> str:
@@ -150,7 +181,7 @@ def _parts(figures: LoopFigures, times: Mapping[str, int], gpus: int) -> str:
 
 def _queue(figures: LoopFigures) -> str:
     groups, running = figures.queue
-    return f"{format_number(groups)} groups on average, {format_number(running)} samples running"
+    return f"{groups:,.4g} groups on average, {running:,.0f} samples running"
 
 
 def _ages(figures: LoopFigures) -> str:
@@ -169,21 +200,25 @@ def _versions(spans: Spread) -> str:
     return f"{spans.mean:.2f} versions per response, at most {spans.largest}"
 
 
-def _lengths(lengths: Lengths) -> str:
-    high, cap = (
-        f"95 % up to {lengths.p95:,.0f}",
-        f", {format_share(lengths.at_cap)} at the cap" if lengths.at_cap else "",
-    )
-    return f"mean {lengths.mean:,.0f} tokens, median {lengths.median:,.0f}, {high}, longest {lengths.longest:,}{cap}"
+def _lengths(figures: LoopFigures) -> str:
+    """Responses as drawn, and the mean of those that were trained."""
+    drawn, trained = figures.drawn, figures.trained_lengths
+    cut = f", {format_share(drawn.at_cap)} at the cap" if drawn.at_cap > SHOWN else ""
+    spread = f"median {drawn.median:,.0f}, 95 % up to {drawn.p95:,.0f}, longest {drawn.longest:,}{cut}"
+    return f"mean {drawn.mean:,.0f} tokens, {spread}; of trained ones mean {trained.mean:,.0f}"
 
 
-def _lost(figures: LoopFigures) -> str:
-    generated = figures.tokens("response") or 1
+def _lost(figures: LoopFigures) -> Iterator[str]:
+    """Tokens and samples that were in vain."""
     again, discarded = figures.tokens("recomputed"), figures.tokens("discarded")
-    dropped, filtered = figures.samples_with("dropped"), figures.samples_with("filtered")
-    share = f"{format_share(again / generated)} of those generated"
-    samples = f"samples: {dropped:,} too old, {filtered:,} with equal rewards"
-    return f"{again:,} tokens computed again ({share}), {discarded:,} discarded; {samples}"
+    share = format_share(again / (figures.tokens("response") or 1))
+    told = {
+        f"{again:,} tokens computed again ({share} of those generated)": again,
+        f"{discarded:,} tokens discarded": discarded,
+        f"{figures.samples_with('dropped'):,} samples too old": figures.samples_with("dropped"),
+        f"{figures.samples_with('filtered'):,} samples with equal rewards": figures.samples_with("filtered"),
+    }
+    yield ", ".join(text for text, amount in told.items() if amount) or "nothing"
 
 
 def _basis(rl: Rl) -> str:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.tasks import AtOnce, in_turn
 from hybrid_des.cost_model.model_version import MODEL_VERSION
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import SimulationError, UsageError
 from hybrid_des.report.files.staging import Written, write_files
 from hybrid_des.report.terminal import as_html
 from hybrid_des.scenario.definition import Scenario
@@ -24,15 +25,15 @@ from hybrid_des.scenario.loading import Source, document_of, given_values, load,
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.scenario.sections.rl import Rl
 from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.studies.rl.few_steps import Loop, Loops
 from hybrid_des.studies.rl.figures import LoopFigures
-from hybrid_des.studies.rl.loop import run_loop
 from hybrid_des.studies.rl.page import loop_page
 from hybrid_des.studies.rl.plot import picture
 from hybrid_des.studies.rl.record import LoopRecord
 from hybrid_des.studies.rl.report import WIDTH, render
 from hybrid_des.studies.rl.summary import summary
-from hybrid_des.studies.rl.whatifs import SHORT, Change, Loop, WhatIf, changes_of, figures_of, simulate_changes
-from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.studies.rl.whatifs import SHORT, Change, WhatIf, changes_of, figures_of, simulate_changes
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,8 +70,13 @@ def document_for(source: Source, overrides: Overrides = ()) -> Document:
     return document_of(source, overrides)
 
 
-def result_of(document: Document, at_once: AtOnce = in_turn, loop: Loop = run_loop) -> RlResult:
+def result_of(document: Document, at_once: AtOnce = in_turn, loop: Loop | None = None) -> RlResult:
     """Simulate the loop of a document.
+
+    Args:
+        document: what is stated of its scenario.
+        at_once: runs what-ifs.
+        loop: simulates it, and what-ifs after it. Default: `Loops`.
 
     Raises:
         UsageError: the scenario has no `rl`.
@@ -82,8 +88,9 @@ def result_of(document: Document, at_once: AtOnce = in_turn, loop: Loop = run_lo
         raise UsageError(
             f"{document.source}: has no `rl`; expected engines, a queue and a weight sync beside the trainer"
         )
-    record = loop(scenario)
-    return RlResult(scenario, record, document, loop, at_once, time.perf_counter() - began)
+    simulate = loop or Loops()
+    record = simulate(scenario)
+    return RlResult(scenario, record, document, simulate, at_once, time.perf_counter() - began)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -97,14 +104,16 @@ class RlResult:
         loop: simulates them.
         at_once: runs them.
         wall_s: real seconds of the simulation.
+        unfinished: whether there was no time for what-ifs, of which there are none then.
     """
 
     scenario: Scenario
     record: LoopRecord
     document: Document
-    loop: Loop = run_loop
+    loop: Loop
     at_once: AtOnce = in_turn
     wall_s: float = 0.0
+    unfinished: bool = False
 
     @property
     def rl(self) -> Rl:
@@ -126,23 +135,37 @@ class RlResult:
     @cached_property
     def what_ifs(self) -> Sequence[WhatIf]:
         """The changes that the verdict speaks of, simulated with the same draws, the shortest cycle first."""
+        if self.unfinished:
+            return ()
         return self.simulated([change for change in self.changes if change.kind in SHORT[self.rl.colocated]])
+
+    def with_what_ifs(self, limit: AbstractContextManager[None], *, every: bool = False) -> RlResult:
+        """The same with what-ifs that are simulated now, or with none if the limit ends that; `every`: all of them."""
+        try:
+            with limit:
+                simulated = self.all_what_ifs if every else self.what_ifs
+        except SimulationError:
+            return replace(self, unfinished=True)
+        assert simulated is not None
+        return self
 
     @cached_property
     def all_what_ifs(self) -> Sequence[WhatIf]:
         """All changes, simulated with the same draws, the shortest cycle first."""
+        if self.unfinished:
+            return ()
         known = {what_if.change.words: what_if for what_if in self.what_ifs}
         others = self.simulated([change for change in self.changes if change.words not in known])
-        return sorted([*known.values(), *others], key=_cycle)
+        return sorted([*known.values(), *others], key=_order)
 
     @property
     def changes(self) -> Sequence[Change]:
         """The changes that are worth a simulation."""
-        return changes_of(self.scenario, self.rl, self.figures)
+        return changes_of(self.scenario, self.rl, self.figures, self.build)
 
     def simulated(self, changes: Sequence[Change]) -> Sequence[WhatIf]:
         """Simulate changes; those that are not possible are left out."""
-        return sorted(simulate_changes(changes, self.figures, self.build, self.loop, self.at_once), key=_cycle)
+        return sorted(simulate_changes(changes, self.figures, self.build, self.loop, self.at_once), key=_order)
 
     def build(self, settings: Mapping[str, object]) -> Scenario:
         """The scenario with other values.
@@ -190,7 +213,9 @@ class RlResult:
 
     def report(self, width: int = WIDTH) -> str:
         """The report of the command line as text."""
-        return render(self.scenario, self.figures, self.what_ifs, width, self.wall_s)
+        tried = "; the budget left no time for what-ifs" if self.unfinished else ""
+        ended = f"real time {format_seconds(self.wall_s)} for {len(self.record.samples):,} samples{tried}"
+        return render(self.scenario, self.figures, self.what_ifs, width, ended)
 
     def page(self) -> str:
         """The page, in one file of HTML."""
@@ -223,8 +248,9 @@ class RlResult:
         return as_html(self.report())
 
 
-def _cycle(what_if: WhatIf) -> float:
-    return what_if.cycle
+def _order(what_if: WhatIf) -> tuple[float, float]:
+    """The shortest cycle first; of those that are as short in what is shown of them, that with the youngest samples."""
+    return float(f"{what_if.cycle:.4g}"), what_if.age
 
 
 def _seconds(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pd.DataFrame:

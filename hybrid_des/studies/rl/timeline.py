@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hybrid_des.report.plots.style import LINES
-from hybrid_des.studies.rl.figures import LoopFigures
-from hybrid_des.studies.rl.report import TRAINER_WORDS
+from hybrid_des.studies.rl.figures import BEFORE_SYNC, LoopFigures
+from hybrid_des.studies.rl.report import trainer_parts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 BINS = 400  # of the time
 MOST_REPLICAS = 12  # that are drawn each
 MOST_LENGTHS = 40  # bins of a histogram of lengths
+WIDE = 20  # times the shortest response: a longest one beyond has a logarithmic axis
 COLOURS = {  # of what the trainer does
     "train": LINES[0], "passes": "#56B4E9", "first samples": "#E69F00", "long tail": "#D55E00", "rest": "#888888",
-    "sync": "#CC79A7", "lent": "#009E73", "switching": "#F0E442",
+    "sync": "#CC79A7", BEFORE_SYNC: "#AA3377", "lent": "#009E73", "switching": "#F0E442",
 }  # fmt: skip
 RUNNING, QUEUED, SYNC = "#009E73", "#7A5195", "#CC79A7"
 
@@ -80,17 +81,19 @@ def _binned(figures: LoopFigures, spans: Sequence[tuple[int, int, int]]) -> NDAr
 
 def trainer_spans(figures: LoopFigures) -> list[tuple[float, float, str]]:
     """What the trainer does: begin and length as shares of the time, and the state."""
-    whole = figures.record.end
-    return [
-        (span.begin / whole, (span.end - span.begin) / whole, span.state)
-        for span in figures.record.trainer if span.end > span.begin
-    ]  # fmt: skip
+    whole, begins = figures.record.end, {sync.end: sync.begin for sync in figures.record.syncs}
+    spans = []
+    for span in figures.record.trainer:
+        sent = begins.get(span.end, span.begin) if span.state == "sync" else span.begin
+        spans += [(span.begin, sent, BEFORE_SYNC), (sent, span.end, span.state)]
+    return [(begin / whole, (end - begin) / whole, state) for begin, end, state in spans if end > begin]
 
 
 def shown_states(figures: LoopFigures) -> dict[str, str]:
     """Names of what the trainer does at all, each with its colour."""
     states = {state for *_, state in trainer_spans(figures)}
-    return {TRAINER_WORDS[state]: colour for state, colour in COLOURS.items() if state in states}
+    words = {state: words for state, (words, _) in trainer_parts(figures).items()}
+    return {words[state]: colour for state, colour in COLOURS.items() if state in states}
 
 
 def length_histograms(figures: LoopFigures) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
@@ -98,7 +101,8 @@ def length_histograms(figures: LoopFigures) -> tuple[NDArray[Any], dict[str, NDA
     lengths = figures.columns["response"] if figures.columns else np.zeros(0)
     if not len(lengths):
         return np.array([0.0, 1.0]), {}
-    edges = np.linspace(0, max(int(lengths.max()), 1), MOST_LENGTHS + 1)
+    least, most = max(int(lengths.min()), 1), int(lengths.max()) + 1
+    edges = (np.geomspace if most > WIDE * least else np.linspace)(least, most, MOST_LENGTHS + 1)
     shares = {}
     for name, values in (("drawn", lengths), ("trained", lengths[figures.trained])):
         if len(values):

@@ -19,22 +19,24 @@ from typing import NamedTuple
 import numpy as np
 
 from hybrid_des.analysis.tasks import AtOnce, in_turn
-from hybrid_des.errors import HybridDesError
+from hybrid_des.errors import HybridDesError, ScenarioError
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import flow_text
 from hybrid_des.scenario.sections.rl import MeasuredTrainer, Rl
+from hybrid_des.studies.rl.few_steps import Loop
 from hybrid_des.studies.rl.figures import LoopFigures
 from hybrid_des.studies.rl.record import LoopRecord
 from hybrid_des.units import format_number
 
 Build = Callable[[Mapping[str, object]], Scenario]
-Loop = Callable[[Scenario], LoopRecord]
 EIGHTH = 8
 BOUNDS = ("engine", "sync", "tail")  # kinds of changes that nobody can just make
 SHORT = {
-    False: ("split", "ahead", "barrier"),
+    False: ("split", "ahead", "barrier", "lend"),
     True: ("cap", "engine", "tail"),
 }  # kinds of the verdict; colocated or not
+A_BOUND = "a bound, no setting"
+OUT_OF_TIME = 3  # exit code
 BARE = "rl.rollout"
 
 
@@ -42,21 +44,25 @@ class Change(NamedTuple):
     """A change to simulate.
 
     Attributes:
-        kind: "split", "ahead", "barrier", "cap", "asked", or one of `BOUNDS`.
+        kind: "split", "ahead", "barrier", "lend", "cap", "asked", or one of `BOUNDS`.
         words: what changes.
         settings: values by path.
+        remark: what there is to say instead of settings, if anything.
+        scenario: the changed scenario, if no settings make it.
     """
 
     kind: str
     words: str
     settings: Mapping[str, object]
+    remark: str = ""
+    scenario: Scenario | None = None
 
     @property
     def flags(self) -> list[str]:
         """The settings as the command line takes them; nothing where the change is only a bound."""
         if self.kind in BOUNDS:
             return []
-        return [f"{path}={flow_text(value)}" for path, value in self.settings.items()]
+        return [f"{path}={'none' if value is None else flow_text(value)}" for path, value in self.settings.items()]
 
 
 @dataclass(frozen=True)
@@ -87,9 +93,9 @@ class WhatIf:
         }  # fmt: skip
 
 
-def changes_of(scenario: Scenario, rl: Rl, figures: LoopFigures) -> list[Change]:
+def changes_of(scenario: Scenario, rl: Rl, figures: LoopFigures, build: Build) -> list[Change]:
     """All changes, those that can be made first."""
-    made = [] if rl.colocated else [*_splits(scenario, rl), *_ahead(rl)]
+    made = [] if rl.colocated else [*_splits(scenario, rl, build), *_ahead(rl)]
     return [*made, *_cap(rl, figures), *_bounds(rl, figures)]
 
 
@@ -114,60 +120,91 @@ def simulated(change: Change, cycle: float, build: Build, loop: Loop) -> WhatIf:
     Raises:
         HybridDesError: the changed scenario cannot be simulated.
     """
-    scenario = build(change.settings)
+    scenario = change.scenario or build(change.settings)
     figures = figures_of(scenario, loop(scenario))
     idle = 1 - figures.rollout_busy
-    return WhatIf(change, figures.cycle, figures.wait, figures.ages.mean, idle, 1 - figures.cycle / cycle)
+    return WhatIf(
+        change._replace(scenario=None), figures.cycle, figures.wait, figures.ages.mean, idle, 1 - figures.cycle / cycle
+    )
 
 
 def _simulated(change: Change, cycle: float, build: Build, loop: Loop) -> WhatIf | None:
     """The same; None of a change that is not possible."""
     try:
         return simulated(change, cycle, build, loop)
-    except HybridDesError:
+    except HybridDesError as error:
+        if error.exit_code == OUT_OF_TIME:
+            raise
         return None
 
 
-def _splits(scenario: Scenario, rl: Rl) -> Iterator[Change]:
-    """Nodes of the trainer to the engines, and back, if both sides are whole nodes beside each other."""
-    rollout, parallel = rl.rollout[0], scenario.parallel
-    kinds = scenario.cluster.kinds
+def _splits(scenario: Scenario, rl: Rl, build: Build) -> Iterator[Change]:
+    """Nodes of the trainer to the engines, and back, if both sides are whole nodes beside each other.
+
+    Each way an eighth of the engines' nodes, and if the trainer cannot have so many ranks, the fewest more that it can.
+    """
+    rollout, parallel, kinds = rl.rollout[0], scenario.parallel, scenario.cluster.kinds
     if len(rl.rollout) > 1 or len(kinds) > 1 or not rollout.nodes:
         return
-    each = kinds[0].gpus_per_node
-    nodes, of_replica = parallel.ranks // each, parallel.ranks // parallel.data
-    engines = [*rollout.nodes]
-    if parallel.ranks % each or engines != [*range(nodes, nodes + len(engines))]:
+    each, engines = kinds[0].gpus_per_node, len(rollout.nodes)
+    nodes = parallel.ranks // each
+    if parallel.ranks % each or [*rollout.nodes] != [*range(nodes, nodes + engines)]:
         return
-    least = max(1, len(engines) // EIGHTH)
-    for more in (1, -1):
-        moved = next(
-            (count for count in range(least, max(nodes, len(engines)))
-             if _whole(nodes - more * count, each, of_replica)
-             and _whole(len(engines) + more * count, each, rollout.gpus_per_replica)),
-            None,
-        )  # fmt: skip
-        if moved is not None:
-            yield _split(rl, nodes - more * moved, len(engines) + more * moved, each, of_replica)
+    least = max(1, engines // EIGHTH)
+    for sign in (1, -1):
+        for moved in range(least, nodes + engines):
+            split = Split(nodes - sign * moved, engines + sign * moved, each)
+            change = _split(scenario, rl, split, build)
+            if change is not None and (change.settings or moved == least):
+                yield change
+            if change is not None and change.settings:
+                break
 
 
-def _whole(nodes: int, each: int, part: int) -> bool:
-    """Whether so many nodes are a whole number of replicas."""
-    return nodes > 0 and nodes * each % part == 0
+class Split(NamedTuple):
+    """Nodes of the trainer, of the engines, and GPUs of each."""
+
+    trainer: int
+    engines: int
+    gpus: int
 
 
-def _split(rl: Rl, nodes: int, engines: int, each: int, of_replica: int) -> Change:
-    """The trainer on the first `nodes`, the engines on the next ones."""
-    rollout = rl.rollout[0]
-    was = len(rollout.nodes or ()) * each
-    settings: dict[str, object] = {
-        "parallel.data": nodes * each // of_replica,
-        f"{BARE}.nodes": f"{nodes}-{nodes + engines - 1}",
-    }
-    if isinstance(rl.trainer, MeasuredTrainer) and rl.trainer.time is not None:
-        before = nodes + engines - len(rollout.nodes or ())
-        settings["rl.trainer.time"] = rl.trainer.time * Fraction(before, nodes)
-    return Change("split", f"{engines * each} instead of {was} GPUs for generation", settings)
+def _split(scenario: Scenario, rl: Rl, split: Split, build: Build) -> Change | None:
+    """The trainer on the first nodes, the engines on the next ones; None if that is not possible.
+
+    A trainer whose time is measured may have any number of GPUs, also where its batch cannot be divided among them.
+    """
+    rollout, of_replica = rl.rollout[0], scenario.parallel.ranks // scenario.parallel.data
+    whole = split.trainer * split.gpus % of_replica == 0 and split.engines * split.gpus % rollout.gpus_per_replica == 0
+    if min(split.trainer, split.engines) < 1 or not whole:
+        return None
+    data = split.trainer * split.gpus // of_replica
+    nodes = range(split.trainer, split.trainer + split.engines)
+    settings: dict[str, object] = {"parallel.data": data, f"{BARE}.nodes": f"{nodes[0]}-{nodes[-1]}"}
+    measured = rl.trainer if isinstance(rl.trainer, MeasuredTrainer) else None
+    if measured is not None and measured.time is None:
+        return None  # a table is that of this number of GPUs
+    time = Fraction(0)
+    if measured is not None and measured.time is not None:
+        time = measured.time * Fraction(scenario.parallel.ranks, split.trainer * split.gpus)
+        settings["rl.trainer.time"] = time
+    words = f"{split.engines * split.gpus} instead of {len(rollout.nodes or ()) * split.gpus} GPUs for generation"
+    try:
+        build(settings)
+    except ScenarioError:
+        if measured is None:
+            return None
+        remark = f"no setting: the batch of {scenario.batch} is not a multiple of {data} replicas"
+        return Change("split", words, {}, remark, _without_checks(scenario, rl, data, nodes, time))
+    return Change("split", words, settings)
+
+
+def _without_checks(scenario: Scenario, rl: Rl, data: int, nodes: Sequence[int], time: Fraction) -> Scenario:
+    """The scenario with a split that its batch does not allow."""
+    rollout = rl.rollout[0].model_copy(update={"nodes": tuple(nodes)})
+    loop = rl.model_copy(update={"rollout": (rollout,), "trainer": MeasuredTrainer(time=time)})
+    parallel = scenario.parallel.model_copy(update={"data": data})
+    return scenario.model_copy(update={"parallel": parallel, "rl": loop})
 
 
 def _ahead(rl: Rl) -> Iterator[Change]:
@@ -175,6 +212,8 @@ def _ahead(rl: Rl) -> Iterator[Change]:
     for more in (Fraction(1, 2), Fraction(1)):
         ahead = rl.ahead + more
         yield Change("ahead", f"ahead {format_number(float(ahead))}", {"rl.ahead": ahead})
+    if rl.lend is not None:
+        yield Change("lend", "without lending", {"rl.lend": None})
     if rl.barrier:
         yield Change("barrier", "no barrier between batches", {"rl.barrier": False})
 
@@ -197,11 +236,11 @@ def _bounds(rl: Rl, figures: LoopFigures) -> Iterator[Change]:
         f"{path}.efficiency.reached": 2 * rollout.efficiency.reached
         for path, rollout in zip(paths, rl.rollout, strict=True)
     }
-    yield Change("engine", "engines twice as fast", twice)
+    yield Change("engine", "engines twice as fast", twice, A_BOUND)
     if rl.sync.time or rl.sync.mechanism:
         free = {"time": 0, "every": rl.sync.every, "running": rl.sync.running}
-        yield Change("sync", "weights sent in no time", {"rl.sync": free})
+        yield Change("sync", "weights sent in no time", {"rl.sync": free}, A_BOUND)
     if figures.drawn.longest and rl.response.kind != "fixed":
         mean = max(round(figures.drawn.mean), 1)
         words = f"no long tail: all responses of {mean:,} tokens"
-        yield Change("tail", words, {"rl.response": {"kind": "fixed", "length": mean}})
+        yield Change("tail", words, {"rl.response": {"kind": "fixed", "length": mean}}, A_BOUND)

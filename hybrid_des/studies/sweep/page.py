@@ -16,6 +16,8 @@ from hybrid_des.report.billed import bill_columns
 from hybrid_des.report.page.answer import verdict
 from hybrid_des.report.page.study_page import Cell, chart, chart_of, legend, look, sorted_table, study_page
 from hybrid_des.studies.sweep.axes import Sweep
+from hybrid_des.studies.sweep.loops import SHOWN as LOOPS
+from hybrid_des.studies.sweep.loops import cycle_of, of_loops, shortest_cycle
 from hybrid_des.studies.sweep.results import (
     STEP,
     Ranking,
@@ -54,11 +56,7 @@ class Axes(NamedTuple):
 def sweep_page(rows: Sequence[Row], sweep: Sweep) -> str:
     """The page of a sweep of which at least one case was simulated, in one file."""
     title = str(sweep.document.value.get("name", "sweep"))
-    of_jobs = any("jobs" in row for row in rows)
-    ranking = Ranking.of(rows, sweep.picture.y if sweep.picture is not None else STEP)
-    ordered = sorted(rows, key=_slowdown if of_jobs else ranking.key)
-    lines = [least_slowdown(rows, sweep.labels)] if of_jobs else best_lines(ordered, ranking, sweep)
-    figures = _of_jobs(rows) if of_jobs else _figures(rows, ranking)
+    ordered, lines, figures = _told(rows, sweep)
     axes = _axes(ordered, sweep)
     charts = _charts(rows, figures, axes)
     pictures = "".join(f"<div><h3>{html.escape(figures[int(name)].head)}</h3>{chart(name)}</div>" for name in charts)
@@ -70,6 +68,27 @@ def sweep_page(rows: Sequence[Row], sweep: Sweep) -> str:
         _table(ordered[:MOST_ROWS], rows, figures, sweep),
     ]
     return study_page(title, "".join(body), charts)
+
+
+def _told(rows: Sequence[Row], sweep: Sweep) -> tuple[list[Row], list[str], list[Figure]]:
+    """Cases, the best first, what is said of the best one, and the figures of all."""
+    if any("jobs" in row for row in rows):
+        return sorted(rows, key=_slowdown), [least_slowdown(rows, sweep.labels)], _of_jobs(rows)
+    if of_loops(rows):
+        return sorted(rows, key=cycle_of), [shortest_cycle(rows, sweep.labels, value_shown)], _of_loops()
+    ranking = Ranking.of(rows, sweep.picture.y if sweep.picture is not None else STEP)
+    ordered = sorted(rows, key=ranking.key)
+    return ordered, best_lines(ordered, ranking, sweep), _figures(rows, ranking)
+
+
+def _of_loops() -> list[Figure]:
+    """Of cases that are loops: their cycle, waits, shares, ages and rates."""
+    kinds = {format_seconds: "seconds", format_share: "share"}
+
+    def value_of(column: str) -> Callable[[Row], float]:
+        return lambda row: float(columns(row)[column])
+
+    return [Figure(head, kinds.get(text, "number"), value_of(key), text) for head, (key, text) in LOOPS.items()]
 
 
 def _said_of_rows(rows: Sequence[Row]) -> str:

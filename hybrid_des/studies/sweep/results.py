@@ -22,6 +22,7 @@ from hybrid_des.report.text_tables import text_table
 from hybrid_des.scenario.loading import Source, scenario_of
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.studies.sweep.axes import Plot, Sweep, load_sweep
+from hybrid_des.studies.sweep.loops import of_loops, shortest_cycle, table_of_loops
 from hybrid_des.studies.sweep.rows import Row, columns, table
 from hybrid_des.studies.sweep.runner import Execution, sweep_rows, with_case
 from hybrid_des.units import Dimension, format_seconds, format_share, parse_quantity
@@ -219,6 +220,9 @@ def render(rows: Sequence[Row], sweep: Sweep, width: int | None = None) -> str:
     """
     if any("jobs" in row for row in rows):
         return _of_jobs(rows, sweep.labels, width)
+    if of_loops(rows):
+        listed = table_of_loops(rows[:MOST_ROWS], sweep.labels, value_shown, width)
+        return f"{listed}\n\n{shortest_cycle(rows, sweep.labels, value_shown)}\n{counts(rows)}"
     y = sweep.picture.y if sweep.picture is not None else STEP
     ranking = Ranking.of(rows, y)
     ranked = sorted(rows, key=ranking.key)

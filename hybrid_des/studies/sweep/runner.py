@@ -15,9 +15,11 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.jobs import has_jobs
 from hybrid_des.scenario.kinds import drop_options, section_of
 from hybrid_des.scenario.loading import scenario_of
+from hybrid_des.scenario.loops import has_loop
 from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted
 from hybrid_des.studies.pool import LOST, Pool, Progress, cores, line_of, open_pool
 from hybrid_des.studies.sweep.axes import COLLECTIVE, Case, Sweep, is_key, plain
+from hybrid_des.studies.sweep.loops import row_of_loop
 from hybrid_des.studies.sweep.rows import Row, columns, with_notes
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -128,12 +130,17 @@ class _Simulated:
             varied = with_case(self._document, case)
             if any(column in case for column in COLLECTIVE):
                 return _of_collective(scenario_of(varied), *map(case.get, COLLECTIVE))
-            row = _of_jobs(varied) if has_jobs(varied) else self._simulated(scenario_of(varied))
+            row = self._row_of(varied)
             return with_notes(row, varied.notices.values())
         except HybridDesError as error:
             return {"error": str(error).splitlines()[0]}
         except Exception as error:  # a bug in one case must not affect the others
             return {"error": f"{type(error).__name__}: {error}"}
+
+    def _row_of(self, varied: Document) -> Row:
+        if has_jobs(varied):
+            return _of_jobs(varied)
+        return row_of_loop(varied) if has_loop(varied) else self._simulated(scenario_of(varied))
 
     def _simulated(self, scenario: Scenario) -> Row:
         from hybrid_des.analysis.metrics import summary

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.loops import CYCLES, SECOND, figures, record, sample
+from support.loop_records import CYCLES, SECOND, figures, record, sample
 
 from hybrid_des.studies.rl.record import EngineSpan, TrainerSpan, WeightSync
 from hybrid_des.studies.rl.summary import summary

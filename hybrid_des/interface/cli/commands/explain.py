@@ -5,7 +5,8 @@ shorter, each simulated. --details adds the critical path, idle time by cause, a
 keep the order of all events, "simulated" ones do not. A what-if is a key with a factor or a value, such as
 cluster.infiniband.bandwidth=2x, schedule.kind=zb-h1, rank.3.time=0.9x, kind.B.time=0.5x, links.bandwidth=inf,
 links.latency=0x or link.node0/nic0/out.bandwidth=2x; commas combine changes. In a file with several jobs, use
-jobs.NAME.KEY, or jobs.NAME=none to leave a job out.
+jobs.NAME.KEY, or jobs.NAME=none to leave a job out. In a file with rl, the loop of
+engines, queue and trainer is explained; what-ifs are keys with values, such as rl.ahead=1.
 """
 
 import argparse
@@ -20,7 +21,15 @@ from hybrid_des.analysis.losses import losses, step_alone
 from hybrid_des.analysis.memory_use import memory_use
 from hybrid_des.analysis.tasks import AtOnce
 from hybrid_des.errors import UsageError
-from hybrid_des.interface.cli.arguments import add_common, add_jobs, add_quiet_json, as_path, count, one_scenario
+from hybrid_des.interface.cli.arguments import (
+    add_common,
+    add_jobs,
+    add_quiet_json,
+    as_path,
+    count,
+    one_document,
+    one_scenario,
+)
 from hybrid_des.interface.cli.deadline import within
 from hybrid_des.interface.cli.output import print_json, say, show_result, status_line, terminal_width, write_file
 from hybrid_des.interface.cli.output import show as show_text
@@ -30,6 +39,7 @@ from hybrid_des.report.memory_text import render_memory
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.jobs import Jobs, has_jobs, jobs_of
 from hybrid_des.scenario.loading import load, read_scenario
+from hybrid_des.scenario.loops import has_loop
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.studies.advice import advise, applied
@@ -67,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--apply N and --write FILE belong together: the number of a change, and where its file goes")
     if has_jobs(document := read_scenario(args.file, args.set)):
         return _jobs(args, document)
+    if has_loop(document) and not args.memory:
+        return _loop(args, document)
     with within(args.budget, args.file):
         scenario = one_scenario("explain", args.file, args.set)
     if args.memory:
@@ -168,5 +180,24 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
         write_files(
             args.out, {"explanation.json": explanation.to_mapping(), "explanation.txt": explanation.details() + "\n"}
         )
+        say(f"wrote {args.out}")
+    return 0
+
+
+def _loop(args: argparse.Namespace, document: Document) -> int:
+    """Explain a loop of engines, queue and trainer."""
+    from hybrid_des.studies.rl.explained import explain_loop
+    from hybrid_des.studies.rl.result import result_of
+
+    if args.apply is not None:
+        raise UsageError(f"{args.file}: rl: --apply is for a training step; --set takes the settings of a change")
+    one_document("explain", args.file, args.set)
+    with status_line(args.quiet) as show, within(args.budget, args.file):
+        explanation = explain_loop(result_of(document, _at_once(args, show)), args.what_if)
+        assert explanation.result.all_what_ifs is not None  # simulated here, within the budget
+    text = explanation.details if args.details else explanation.report
+    show_result(args, explanation.to_mapping, lambda: text(terminal_width()))
+    if args.out is not None:
+        explanation.result.write(args.out)
         say(f"wrote {args.out}")
     return 0
