@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from PIL import Image
 
-from hybrid_des import Result, load, plots, simulate
+from hybrid_des import Result, load, plots, simulate, simulate_rl
 from hybrid_des.pipeline import schedules
 from hybrid_des.planning.program_table import OP_KINDS
 from hybrid_des.planning.wiring import fabric_of
@@ -75,6 +75,8 @@ KINDS = {
     "the busiest links by job",
     "placements": "Three jobs under [three placements](jobs/three_placements.yaml): the slowdown of each",
     "background": "A job [beside background traffic](jobs/beside_background.yaml), as shares of each link's bandwidth",
+    "loop": "Engines, queue and trainer of [rl/async](rl/async.yaml): running sequences of some replicas, groups in "
+    "the queue, and what the trainer does; ages and lengths of samples",
     "loss": "The loss of the small model that the GPUs of [prototype_12gpu_training](prototype_12gpu_training.yaml) "
     "train",
 }
@@ -112,6 +114,7 @@ def _draw_kind(name: str, folder: Path, staging: Path) -> None:
         "sweep": _sweep,
         "topology": _topology,
         "link_use": _link_use,
+        "loop": _loop,
         "loss": _loss,
         "jobs": _jobs,
         "placements": _placements,
@@ -266,6 +269,10 @@ def _background(folder: Path) -> Figure:
     values = read_scenario(folder / "jobs/beside_background.yaml").value
     own = {key: values.pop(key) for key in ("parallel", "schedule", "workload", "gradients")}
     return _as_wide(simulate_jobs({**values, "jobs": {"training": own}}).fabric_use())
+
+
+def _loop(folder: Path) -> Figure:
+    return _as_wide(simulate_rl(folder / "rl/async.yaml").plot())
 
 
 def _loss(folder: Path) -> Figure:

@@ -37,6 +37,8 @@ FOREIGN |= {
     "start_b",
 }  # in examples, or ends
 FOREIGN |= {"samples_per_gpu_s", "tokens_per_s"}  # put together from their unit
+FOREIGN |= {"before_sync", "first_samples", "long_tail"}  # put together from a trainer's states
+FOREIGN |= {"max_head_offpolicyness", "max_staleness_steps", "max_trajectory_age_steps"}  # of RL frameworks
 
 
 @cache

@@ -170,8 +170,8 @@ class _Exchange:
     def inside(self) -> Sequence[tuple[int, int]]:
         """The ranks of this node, and how many messages each sends here: its own tokens, and those it took in."""
         counts = []
-        for one in self.locals:
-            sources = (source for node in self.sites.beyond(one) for source in self.sites.sources(node, one))
+        for member in self.locals:
+            sources = (source for node in self.sites.beyond(member) for source in self.sites.sources(node, member))
             counts.append(1 + sum(map(self.segments, sources)))
         return list(zip(self.locals, counts, strict=True))
 

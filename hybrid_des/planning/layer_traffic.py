@@ -221,6 +221,7 @@ class TensorTraffic:
         unsettled: axes whose collectives depend on the order of requests, or end unevenly.
         flows: everything that ranks send; None if there are no collectives inside ops.
         streams: axes whose collectives run on a stream beside computation.
+        recorded: axes whose collectives inside ops are recorded one by one: those of `messages`, `met` and `streams`.
     """
 
     messages: Mapping[str, Groups] = field(default_factory=dict)
@@ -231,16 +232,12 @@ class TensorTraffic:
     unsettled: frozenset[str] = frozenset()
     flows: AllFlows | None = None
     streams: frozenset[str] = frozenset()
+    recorded: frozenset[str] = frozenset()
 
     @property
     def started(self) -> frozenset[str]:
         """The axes whose collectives are instructions of ops, by messages or where members meet."""
         return self.met.union(self.messages)
-
-    @property
-    def recorded(self) -> frozenset[str]:
-        """The axes whose collectives inside ops are recorded one by one."""
-        return self.started | self.streams
 
     @property
     def replayed_bytes(self) -> dict[str, int]:
@@ -375,15 +372,18 @@ def tensor_traffic(
     chosen = _as_messages(scenario, groups, loads, proven)
     others = [axis for axis in groups if axis not in chosen]
     disturbed = frozenset(axis for axis in others if axis not in proven)
+    met = apart.difference(chosen)
+    streams = frozenset({"expert"} & set(groups)) if _beside(scenario.experts, plan) else frozenset[str]()
     return TensorTraffic(
         messages={axis: groups[axis] for axis in chosen},
         replayed={axis: groups[axis] for axis in others},
-        met=apart.difference(chosen),
+        met=met,
         disturbed=disturbed,
         loads=loads,
         unsettled=frozenset(unsettled),
         flows=whole() if disturbed and few else flows,
-        streams=frozenset({"expert"} & set(groups)) if _beside(scenario.experts, plan) else frozenset(),
+        streams=streams,
+        recorded=met.union(chosen, streams),
     )
 
 

@@ -10,7 +10,7 @@ from support.paths import SHARED
 from hybrid_des.cluster.fabric import ClusterSpec, NodeSpec, PortSpec
 from hybrid_des.cluster.topologies.nodes import nodes
 from hybrid_des.collectives.benchmark import measure
-from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.buffer import Buffer, UnequalBuffer
 from hybrid_des.collectives.codecs.registration import find as codec
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.errors import Refusal
@@ -126,3 +126,22 @@ def test_exchanges_take_the_times_that_deepep_measured():
             errors.append(float(reached) / float(row[f"{way}_GBps"]) - 1)
     assert len(errors) == 8
     assert max(map(abs, errors)) < 0.05
+
+
+@pytest.mark.parametrize("names", [BOTH, ("all-to-all", "all-to-all"), ("nccl-all-to-all", "nccl-all-to-all")])
+@pytest.mark.parametrize("shape", [(1, 4), (2, 2), (2, 4)])
+def test_what_a_link_carries_to_experts_its_opposite_carries_back(names, shape):
+    """Of members with different numbers of tokens, one with none."""
+    fabric, sizes = cluster(*shape), codec("bf16").build()
+    held = tuple(2**12 * (5 * place % 4) for place in range(fabric.gpus))
+    carried = []
+    for back, name in enumerate(names):
+        trace = Recorder(Rows(MESSAGE_COLUMNS))
+        buffers = [UnequalBuffer(elements, sizes, held=held, back=bool(back)) for elements in held]
+        measure(
+            fabric, name, [range(fabric.gpus)], lambda _, place, of=buffers: of[place], options=UNIFORM, trace=trace
+        )
+        carried.append(bytes_on(trace))
+    there, back = ({link: size for link, size in one.items() if size} for one in carried)
+    assert there == {link[:-2] + "out" if link.endswith("in") else link[:-3] + "in": back[link] for link in back}
+    assert len(set(there.values())) > 2

@@ -90,7 +90,7 @@ def test_experts_compute_the_tokens_of_all_ranks_that_share_them(scenario, paral
 
 
 @pytest.mark.parametrize(("traffic", "dispatcher"), [*product(MODES, ("per-node", "all-to-all"))])
-def test_bytes_to_experts_are_those_of_equal_documents_with_as_many_tokens(scenario, traffic, dispatcher):
+def test_bytes_to_experts_are_those_of_as_many_tokens(scenario, traffic, dispatcher):
     more = {"tensor_traffic": traffic, "experts": {"dispatcher": dispatcher}, "cluster": TWO_NODES}
     unequal, equal = run(scenario(SLOWEST, **more)), run(scenario([1150] * 4, **more))
     rounding = 16 * 4 * 4 * MIXTURE["layers"]  # elements of messages are whole
@@ -154,7 +154,7 @@ def test_a_rank_without_documents_serves_those_of_others(scenario, dispatcher):
 
 
 @pytest.mark.parametrize("held", [(2**22, 2**18, 0, 3 * 2**20), (8, 56, 0, 1000)])
-def test_what_experts_return_is_as_large_as_what_they_were_sent(scenario, held):
+def test_experts_return_as_much_as_they_were_sent(scenario, held):
     """Both ways of an exchange, of all members, once per node and once per expert; bytes by hand of the latter."""
     given = scenario(SLOWEST, cluster=TWO_NODES)
     times = times_of(given, fabric_of(given))
@@ -166,7 +166,7 @@ def test_what_experts_return_is_as_large_as_what_they_were_sent(scenario, held):
 
 
 @pytest.mark.parametrize("name", [*PER_NODE, "nccl-all-to-all", "all-to-all"])
-def test_equal_sizes_take_as_long_as_an_exchange_of_equal_buffers(scenario, name):
+def test_equal_sizes_take_as_long_as_equal_buffers(scenario, name):
     given = scenario(SLOWEST, cluster=TWO_NODES)
     times, size, how = times_of(given, fabric_of(given)), 3 * 2**20 + 2, HOW if name in PER_NODE else None
     for back in (False, True):

@@ -78,8 +78,7 @@ def test_every_scenario_is_listed_with_what_it_shows(run):
 def _beside(file):
     """The values of a file, with tables in its folder by their names."""
     values = read_scenario(file).value
-    if "data" in values:
-        lengths = values["data"]["lengths"]
+    if lengths := values.get("data", {}).get("lengths"):
         lengths["file"] = Path(lengths["file"]).relative_to(file.parent).as_posix()
     return values
 

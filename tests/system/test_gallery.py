@@ -13,7 +13,8 @@ from PIL import Image
 def test_the_committed_page_is_what_the_script_writes(scenarios, tmp_path):
     for file in scenarios.glob("*.yaml"):
         shutil.copy(file, tmp_path)
-    shutil.copytree(scenarios / "jobs", tmp_path / "jobs")
+    for part in ("jobs", "rl"):
+        shutil.copytree(scenarios / part, tmp_path / part)
     command = [sys.executable, str(scenarios / "draw_gallery.py"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")

@@ -23,7 +23,6 @@ from typing import NoReturn
 from hybrid_des.errors import HybridDesError, SimulationError, UsageError, unknown
 from hybrid_des.interface.cli import command_files, old_names, simulate
 from hybrid_des.interface.cli.arguments import Parser, import_files, left_out, stand_ins, unused
-from hybrid_des.interface.cli.loops import loop_notes
 from hybrid_des.interface.cli.output import discard_output, make_output_safe, say, warn
 
 SIGNALED = 128  # plus the signal number, as in shells
@@ -186,6 +185,8 @@ def _run_command(called: str, name: str, *arguments: str) -> int:
     args = parser.parse_args(arguments)
     if old is not None:
         old.adapt(args)
+    from hybrid_des.interface.cli.loops import loop_notes
+
     verifies = new == "schedules" and args.file is not None  # which checks collectives itself
     with _checked_within(args):
         import_files(getattr(args, "imports", ()), checked=not verifies)

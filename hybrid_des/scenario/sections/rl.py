@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 TRAINER = "trainer"  # where colocated engines are
 PATH = "rl.rollout"
+MOST_SAMPLES = 2**24  # between two weight syncs
 
 
 def _part(value: object) -> object:
@@ -324,6 +325,9 @@ def misfits_of_rl(
         yield misfit("expected either a measured `time` or a `mechanism`; no rate fits all", "rl.sync.time", "rl.sync")
     if isinstance(rl.trainer, MeasuredTrainer) and (rl.trainer.time is None) == (rl.trainer.table is None):
         yield misfit("expected either `time` or `table`", "rl.trainer", "rl.trainer")
+    if (samples := batch * rl.updates * rl.sync.every if batch else 0) > MOST_SAMPLES:
+        message = f"{samples} samples between two weight syncs are more than can be simulated ({MOST_SAMPLES})"
+        yield misfit(message, "batch", "rl.updates", "rl.sync.every")
     if rl.stale == "drop" and rl.max_age is None:
         yield misfit("drop is read with `max_age` only", "rl.stale", "rl.max_age")
     yield from _misfits_of_lengths(rl)
@@ -339,8 +343,17 @@ def _misfits_of_lengths(rl: Rl) -> Iterator[Problem]:
         yield from rl.reward.misfits_of_options("rl.reward", 1)
     for path, tokens in lengths.items():
         yield from tokens.misfits_of_options(path, 1)
-        if tokens.max is None and tokens.kind not in ("fixed", "histogram", "file"):
+        if tokens.kind == "fixed" and getattr(tokens.options, "length", None) is None:
+            yield misfit("is required: there is no default here", f"{path}.length", path)
+        elif tokens.max is None and tokens.kind not in ("fixed", "histogram", "file"):
             yield misfit("is required: where longer ones are cut", f"{path}.max", path)
+        elif tokens.max is not None and tokens.min > tokens.max:
+            yield misfit(f"must be at most {tokens.max}, the longest", f"{path}.min", f"{path}.max")
+        elif tokens.kind == "lognormal" and not tokens.lacking and tokens.max is not None:
+            mean = tokens.options.mean  # type: ignore[union-attr]
+            if not tokens.min < mean < tokens.max:
+                message = f"a mean after the cut is above {tokens.min} and below {tokens.max}, not {describe(mean)}"
+                yield misfit(message, f"{path}.mean", f"{path}.max")
 
 
 def _misfits_of_engines(rl: Rl, cluster: Cluster, trainer: int) -> Iterator[Problem]:
@@ -372,8 +385,12 @@ def _misfits_of_engines(rl: Rl, cluster: Cluster, trainer: int) -> Iterator[Prob
         if rollout.gpus_per_replica % rollout.expert:
             message = f"must divide the {rollout.gpus_per_replica} GPUs of a replica (tensor × data)"
             yield misfit(message, f"{path}.expert", f"{path}.tensor", f"{path}.data")
+    if rl.lend is not None and trainer < rl.rollout[0].gpus_per_replica:
+        message = f"{trainer} GPUs of the trainer are fewer than the {rl.rollout[0].gpus_per_replica} of a replica"
+        yield misfit(message, "rl.lend", "parallel")
     if rl.colocated:
-        for path, idle in (("rl.ahead", not rl.ahead), ("rl.lend", rl.lend is None)):
+        unused = {"rl.ahead": not rl.ahead, "rl.barrier": not rl.barrier, "rl.lend": rl.lend is None}
+        for path, idle in unused.items():
             if not idle:
-                message = "engines and trainer take turns on the same GPUs (`on: trainer`); expected 0 or none"
+                message = "engines and trainer take turns on the same GPUs (`on: trainer`); expected 0, false or none"
                 yield misfit(message, path, f"{PATH}.on")

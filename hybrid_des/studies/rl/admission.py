@@ -29,7 +29,7 @@ class Admission:
 
     def __init__(self, rl: Rl, prompts: int) -> None:
         self.begun = self.gone = self.taken = self.trained = 0
-        self._prompts, self._barrier, self._now = prompts, rl.barrier, rl.counted == "now"
+        self._prompts, self._barrier, self._at_once = prompts, rl.barrier, rl.counted == "now"
         self._allowance = floor((1 + rl.ahead) * prompts * rl.sync.every)
         self._counted = 0
 
@@ -38,7 +38,7 @@ class Admission:
         """How many prompts may have been begun by now, without those thrown away."""
         if self._barrier:
             return (self.taken // self._prompts + 1) * self._prompts
-        return (self.trained if self._now else self._counted) + self._allowance
+        return (self.trained if self._at_once else self._counted) + self._allowance
 
     @property
     def open(self) -> bool:

@@ -67,6 +67,7 @@ class GroupDraws:
         self._waits = None if turns is None else self._delays(turns.wait, "wait")
         self._rewards = None if reward is None else self._delays(reward, "reward")
         self._per_group = reward is not None and reward.per == "group"
+        self._share = float(rl.filter)
         self._filters = _shares(stream(seed, "rl", "filter")) if rl.filter else None
 
     def _lengths(self, section: Lengths, topic: str) -> Documents:
@@ -83,7 +84,7 @@ class GroupDraws:
         waits = tuple(self._waits_of(ends) for ends in parts)
         rewarded = 0 if self._rewards is None else 1 if self._per_group else count
         rewards = tuple(islice(self._rewards or (), rewarded))
-        filtered = self._filters is not None and next(self._filters) < self._rl.filter
+        filtered = self._filters is not None and next(self._filters) < self._share
         return DrawnGroup(self._prompts.take(), responses, parts, waits, rewards, filtered)
 
     def _parts(self, response: int) -> tuple[int, ...]:

@@ -43,6 +43,7 @@ class Replica:
         running: its sequences, in the order in which they joined.
         waiting: samples that wait for room or a place, first come first.
         away: its samples that wait for tools.
+        load: samples that run or wait here.
         stopped: what it is said to do while it begins nothing more, for a sync or since its GPUs train.
         busy: whether a prefill or decode steps are under way.
         generated, prefilled: tokens so far.
@@ -54,6 +55,7 @@ class Replica:
         self.running = dict[Work, None]()
         self.waiting = deque[Work]()
         self.away = dict[Work, None]()
+        self.load = 0
         self.stopped: EngineState | None = None
         self.busy = False
         self.generated = self.prefilled = 0
@@ -70,19 +72,13 @@ class Replica:
         self._state: EngineState = "waiting"
         self._sequences = self._since = 0
 
-    @property
-    def load(self) -> int:
-        """Samples that run or wait here."""
-        return len(self.running) + len(self.waiting)
-
-    def mark(self, state: EngineState, sequences: int = 0) -> None:
-        """Do something else from now on."""
+    def mark(self, state: EngineState, sequences: int, since: int) -> None:
+        """Do something else from a time on, not before what is known so far."""
         if state == self._state and sequences == self._sequences:
             return
-        now = self._env.now
-        if now > self._since:
-            self.spans.append(EngineSpan(self.number, self._since, now, self._state, self._sequences))
-        self._state, self._sequences, self._since = state, sequences, now
+        if since > self._since:
+            self.spans.append(EngineSpan(self.number, self._since, since, self._state, self._sequences))
+        self._state, self._sequences, self._since = state, sequences, since
 
     def close(self) -> None:
         """End the last span now, and count what its samples have generated."""
@@ -96,6 +92,7 @@ class Replica:
     def add(self, work: Work) -> None:
         """Let a sample wait here; it joins after the decode step under way, if there is room and a place."""
         self.waiting.append(work)
+        self.load += 1
         work.replica = self
         if len(self.running) < self.concurrency:
             self.interrupt()
@@ -104,13 +101,13 @@ class Replica:
         """End the stretch under way with its decode step under way; the one that ends now is over."""
         if not self.busy:
             self._listener.at_boundary(self)
-        elif self._steps:
+        else:
             steps = self._steps_until(self._env.now - self._begin)
             if steps < self._steps:
                 self._book(steps)
 
     def _steps_until(self, elapsed: int) -> int:
-        """The least number of decode steps of this stretch that last so long."""
+        """The least number of decode steps of this stretch that last so long; none, while it is still read."""
         low, high = 0, self._steps
         sequences, held, lasts = len(self.running), self._held, self._costs.stretch_ps
         while low < high:
@@ -132,43 +129,40 @@ class Replica:
             self._env.at(ends, (self._ended, self._piece))
 
     def proceed(self) -> None:
-        """Begin the next prefill or stretch, if there is anything to do."""
+        """Read what joins, and begin decode steps, if there is anything to do."""
         if self.busy or self.stopped:
             return
+        self._make_room()
         tokens = self._admit()
-        running = len(self.running)
+        if not self.running:
+            return
+        self._begin = self._env.now
         if tokens:
-            self.busy, self._steps = True, 0
-            self._piece += 1
             self.prefilled += tokens
-            self.mark("prefill", running)
-            self._env.at(self._env.now + self._costs.prefill_ps(tokens), (self._ended, self._piece))
-        elif running:
-            self._decode()
+            self.mark("prefill", len(self.running), self._begin)
+            self._begin += self._costs.prefill_ps(tokens)
+        self._decode()
 
     def _decode(self) -> None:
-        """Begin decode steps until a part of a sample ends, or the room is full."""
+        """Book decode steps after what is read first, until a part of a sample ends, or the room is full."""
         costs, running = self._costs, len(self.running)
-        while (free := costs.room(running) - self._used) < running:
-            if not self._evict(None):
-                self._preempt()
-                running -= 1
         ends = self._ends
         while ends[0][2].ends_at != ends[0][0]:  # of a sample that does not run any more
             heappop(ends)
+        free = costs.room(running) - self._used
         steps = min(ends[0][0] - self._done, free // running)
-        self.busy, self._steps, self._begin = True, steps, self._env.now
+        self.busy, self._steps = True, steps
         self._piece += 1
-        self.mark("decode", running)
+        self.mark("decode", running, self._begin)
         self._env.at(self._begin + costs.stretch_ps(running, self._held, steps), (self._ended, self._piece))
 
     def _ended(self, booking: tuple[object, int]) -> None:
-        """A prefill or a stretch has ended, unless that was booked otherwise meanwhile."""
+        """A stretch has ended, unless that was booked otherwise meanwhile."""
         if booking[1] == self._piece:
             self._decoded()
 
     def _decoded(self) -> None:
-        """Count the steps of a stretch, of which a prefill has none, and let go whose part has ended."""
+        """Count the steps of a stretch, and let go whose part has ended."""
         self.busy = False
         steps, running = self._steps, len(self.running)
         self._done += steps
@@ -176,7 +170,7 @@ class Replica:
         self._used += steps * running
         self.generated += steps * running
         ends, done = self._ends, self._done
-        while steps and ends and ends[0][0] <= done:
+        while ends and ends[0][0] <= done:
             step, _, work = heappop(ends)
             if work.ends_at == step:
                 self._part_ended(work)
@@ -198,18 +192,22 @@ class Replica:
 
     def _join(self, work: Work, takes: int) -> int:
         """Let a sample run; the tokens to be read for it."""
-        group, prompt = work.group, work.group.drawn.prompt
-        tokens = missing = work.own - work.kept
+        group, own = work.group, work.generated + work.tools
+        prompt = group.drawn.prompt
+        tokens = missing = own - work.kept
         if self not in group.cached:
             group.cached.append(self)
             tokens += prompt
         if work.read:
             work.recomputed += tokens - min(work.unread, missing)
         self._used += takes
-        self._held += prompt + work.own
-        self._residents[group] = self._residents.get(group, 0) + (not work.resident)
-        self._kept.pop(work, None)
-        work.resident, work.read, work.unread, work.kept = True, True, 0, work.own
+        self._held += prompt + own
+        if not work.resident:
+            self._residents[group] = self._residents.get(group, 0) + 1
+            work.resident = work.read = True
+        elif self._kept:
+            self._kept.pop(work, None)
+        work.unread, work.kept = 0, own
         work.ends_at = self._done + work.part_end - work.generated
         self._joined += 1
         heappush(self._ends, (work.ends_at, self._joined, work))
@@ -220,8 +218,8 @@ class Replica:
         """Stop running a sample, whose keys and values stay."""
         work.generated = work.part_end - (work.ends_at - self._done)
         work.ends_at = -1
-        work.kept = work.own
-        self._held -= work.group.drawn.prompt + work.own
+        work.kept = own = work.generated + work.tools
+        self._held -= work.group.drawn.prompt + own
         del self.running[work]
         self._kept[work] = None
 
@@ -236,6 +234,13 @@ class Replica:
         else:
             del self._residents[group]
             self._used -= group.drawn.prompt
+
+    def _make_room(self) -> None:
+        """Take keys and values away until those of the next token of each sequence fit."""
+        running = self.running
+        while running and self._used + len(running) > self._costs.room(len(running)):
+            if not self._evict(None):
+                self._preempt()
 
     def _preempt(self) -> None:
         """Let the sample that joined last wait first in line, without its keys and values."""
@@ -254,8 +259,9 @@ class Replica:
     def _part_ended(self, work: Work) -> None:
         """A part of a sample has ended: a tool runs, or the sample is complete."""
         self._leave(work)
-        waits = work.group.drawn.waits[work.index]
-        if work.part == len(work.group.drawn.parts[work.index]) - 1:
+        self.load -= 1
+        drawn = work.group.drawn
+        if work.generated == drawn.responses[work.index]:
             self._drop(work)
             work.ended = self._env.now
             self._listener.ended(work)
@@ -263,8 +269,10 @@ class Replica:
         if not self._keep:
             self._drop(work)
         self.away[work] = None
-        self._env.at(self._env.now + waits[work.part], (self._returned, work, work.tries))
+        wait = drawn.waits[work.index][work.part]
         work.part += 1
+        work.part_end = drawn.parts[work.index][work.part]
+        self._env.at(self._env.now + wait, (self._returned, work, work.tries))
 
     def _returned(self, booking: tuple[object, Work, int]) -> None:
         """A tool has answered, unless the sample has been begun anew meanwhile."""
@@ -272,6 +280,11 @@ class Replica:
         if tries == work.tries:
             del self.away[work]
             self._listener.returned(self, work)
+
+    def release(self, work: Work) -> None:
+        """Forget what there is of a sample that goes elsewhere."""
+        if work.resident:
+            self._drop(work)
 
     def forget(self) -> None:
         """Drop all keys and values: samples that run wait first in line, in their order."""
@@ -286,12 +299,12 @@ class Replica:
     def recall(self) -> None:
         """Let samples that wait for tools wait here instead: they are begun anew."""
         self.waiting.extend(self.away)
+        self.load += len(self.away)
         self.away.clear()
 
     def hand_back(self) -> list[Work]:
         """Give up the samples that wait here, in their order; those that wait for tools are given up later."""
         works = list(self.waiting)
         self.waiting.clear()
-        for work in works:
-            work.replica = None
+        self.load -= len(works)
         return works

@@ -64,6 +64,7 @@ class Fleet:
         self.running = 0
         self.draining = False
         self._due = dict[Replica, None]()
+        self._stirring = self.own[0]  # the last that was seen busy, so that not all are looked at each time
         self._listed = [-1] * len(kinds)  # the load of each engine with a free place; -1: it has none
         self._by_load = list[tuple[int, int]]()  # load, number; only those listed count
         self.stop(self.lent, "away")
@@ -89,7 +90,7 @@ class Fleet:
         work.tools += self._rl.turns.tokens
         work.unread += self._rl.turns.tokens
         if replica in self.lent and replica.stopped is not None:
-            work.replica = None
+            replica.release(work)
             self.pending.append(work)
             self._changed()
         else:
@@ -148,7 +149,7 @@ class Fleet:
             for replica in due:
                 replica.proceed()
                 if not replica.busy:
-                    replica.mark(self._idle(replica))
+                    replica.mark(self._idle(replica), 0, self._env.now)
 
     def _idle(self, replica: Replica) -> EngineState:
         """Why an engine does nothing."""
@@ -183,7 +184,9 @@ class Fleet:
         """Whether engines have come to rest, for a sync: nothing is under way, or with `draining` nothing is left."""
         if self.draining and self.live:
             return False
-        return not any(replica.busy for replica in self.replicas)
+        if not self._stirring.busy:
+            self._stirring = next((replica for replica in self.replicas if replica.busy), self._stirring)
+        return not self._stirring.busy
 
     def synced(self, version: int) -> None:
         """Go on with weights after so many syncs."""
@@ -198,8 +201,11 @@ class Fleet:
         self.go_on(self.own)
 
     def _restart(self, version: int) -> None:
+        """Begin all unfinished samples anew; those that wait for tools on GPUs of the trainer wait for a place."""
         for replica in self.replicas:
             replica.recall()
+        for replica in self.lent:
+            self.pending.extend(replica.hand_back())
         for group in self.live:
             for work in group.works:
                 if work.ended < 0:
@@ -211,6 +217,7 @@ class Fleet:
         for replica in self.lent:
             replica.forget()
             self.pending.extendleft(reversed(replica.hand_back()))
+        lent = set(self.lent)
         for group in self.live:
-            group.cached = [replica for replica in group.cached if replica.stopped is None]
+            group.cached = [replica for replica in group.cached if replica not in lent]
         self._changed()

@@ -34,7 +34,19 @@ from hybrid_des.units import format_seconds
 NOTES = (
     "a sample goes to the engine with the fewest samples of those with a free place, and stays there",
     "an engine reads prompts between decode steps, a shared one once, and keeps them until their samples have ended",
+    "weights reach all engines at the same time",
 )
+
+
+def notes_of(rl: Rl) -> tuple[str, ...]:
+    """What a report should say about how a loop is simulated, a sentence each."""
+    told = {
+        "a sample that waits for a tool takes no place of its engine, and returns to it": rl.turns is not None,
+        "samples begun anew at a sync have the age of their new beginning": rl.sync.running == "restart",
+        "samples of lent GPUs continue on other engines when these return": rl.lend is not None,
+        "colocated engines generate all samples until the next sync before the trainer begins": rl.colocated,
+    }
+    return (*NOTES, *(note for note, holds in told.items() if holds))
 
 
 class Loop:
@@ -43,6 +55,7 @@ class Loop:
     Attributes:
         env: its environment.
         version: weight syncs so far.
+        queue: prompts that are ready.
     """
 
     def __init__(self, rl: Rl, seed: int, prompts: int, parts: LoopParts) -> None:
@@ -57,9 +70,10 @@ class Loop:
         self.env, self.version = Environment(), 0
         self._rl, self._draws = rl, GroupDraws(rl, seed)
         self._admission = Admission(rl, prompts * rl.updates)
-        self._queue: Queue = OldestFirst() if rl.order == "oldest" else CompletedFirst()
-        self._rewards = Rewards(self.env, rl.reward, self._ready)
+        self.queue: Queue = OldestFirst() if rl.order == "oldest" else CompletedFirst()
+        self._rewards = Rewards(self.env, rl.reward, self._ready, self.changed)
         self._settling = False
+        self._beat: Callable[[], None] | None = None
         self._goal: tuple[Callable[[], bool], Callable[[], str], Event] | None = None
         self._left = dict[Group, None]()  # not trained or thrown away
         self._samples, self._queued = list[Sample](), [QueueLength(0, 0, 0)]
@@ -67,7 +81,7 @@ class Loop:
             self.env, rl, parts, self._admission, begin=self._begin, ended=self._ended, changed=self.changed
         )
         self._trainer = Trainer(self.env, rl, prompts, parts.trainer, parts.sync_ps)
-        self._trainer.connect(self, self._fleet, self._queue, self._admission)
+        self._trainer.connect(self, self._fleet, self.queue, self._admission)
 
     def run(self, syncs: int, beat: Callable[[], None] | None = None) -> None:
         """Run until so many weight syncs have ended.
@@ -76,6 +90,7 @@ class Loop:
             DeadlockError: the trainer waits for what never comes.
         """
         process = self.env.process(self._trainer.run(syncs))
+        self._beat = beat
         try:
             self.env.run(process, beat)
         except RuntimeError as error:
@@ -115,7 +130,7 @@ class Loop:
         self._trainer.look()
         self._fleet.dispatch()
         self._fleet.proceed()
-        groups, running = len(self._queue), self._fleet.running
+        groups, running = len(self.queue), self._fleet.running
         last = self._queued[-1]
         if last.groups != groups or last.running != running:
             if last.time == self.env.now:
@@ -127,7 +142,7 @@ class Loop:
         group = Group(self._admission.begun, self._draws.next(), self.env.now, self.version)
         self._admission.begun += 1
         self._left[group] = None
-        self._queue.begin(group)
+        self.queue.begin(group)
         return group
 
     def _ended(self, work: Work) -> None:
@@ -143,7 +158,7 @@ class Loop:
             self._throw_away([group], "dropped")
         else:
             group.ready, group.fate = self.env.now, "queued"
-            self._queue.put(group)
+            self.queue.put(group)
         self.changed()
 
     def _is_stale(self, group: Group) -> bool:
@@ -152,7 +167,7 @@ class Loop:
 
     def _throw_away(self, groups: Sequence[Group], fate: str) -> None:
         """Prompts are not trained; others may be begun instead."""
-        self._queue.leave(groups)
+        self.queue.leave(groups)
         self._admission.gone += len(groups)
         self._finish(groups, fate)
 
@@ -166,6 +181,8 @@ class Loop:
 
     def trained(self, groups: Sequence[Group], batch: int) -> None:
         """Prompts have left the queue for a batch."""
+        if self._beat is not None:
+            self._beat()  # the trainer may have taken long
         self._admission.taken += len(groups)
         for group in groups:
             group.batch, group.age_at = batch, self.version
@@ -176,7 +193,7 @@ class Loop:
         """A weight sync has ended."""
         self.version += 1
         self._admission.synced()
-        if stale := [group for group in self._queue.ready() if self._is_stale(group)]:
+        if stale := [group for group in self.queue.ready() if self._is_stale(group)]:
             self._throw_away(stale, "dropped")
         self._fleet.synced(self.version)
         self.changed()
@@ -239,7 +256,7 @@ def run_loop(
     loop = Loop(scenario.rl, scenario.seed, scenario.batch // scenario.rl.samples, parts)
     with reduced_gc():
         loop.run(scenario.steps, None if budget_s == inf else _limit(scenario.name, budget_s))
-    return loop.record(scenario.parallel.ranks, (*NOTES, *getattr(parts.trainer, "notes", ())))
+    return loop.record(scenario.parallel.ranks, (*notes_of(scenario.rl), *getattr(parts.trainer, "notes", ())))
 
 
 def _limit(name: str, budget_s: float) -> Callable[[], None]:

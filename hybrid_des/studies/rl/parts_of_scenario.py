@@ -42,9 +42,6 @@ def parts_of(
     lent = None
     if rl.lend is not None:
         lent = kinds[0]._replace(replicas=scenario.parallel.ranks // kinds[0].gpus)
-        if not lent.replicas:
-            gpus = f"the trainer's {scenario.parallel.ranks} GPUs"
-            raise Refusal(f"rl.lend: {gpus} are fewer than the {kinds[0].gpus} of a replica")
     trainer_costs = trainer if trainer is not None else _trainer(scenario)
     return LoopParts(kinds, lent, trainer_costs, _sync_ps(scenario) if sync is None else sync)
 

@@ -6,6 +6,7 @@ There are two orders. `completed`: those that were ready first; of those ready a
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import Protocol
@@ -77,9 +78,9 @@ class OldestFirst:
     """Those begun first, in that order."""
 
     def __init__(self) -> None:
-        self._begun = dict[Group, None]()  # not taken
+        self._begun = OrderedDict[Group, None]()  # but for those of `_first`
+        self._first = list[Group]()  # begun before all others, and ready
         self._ready = dict[Group, None]()
-        self._late: Group | None = None  # not ready when last looked at, and among the first
 
     def begin(self, group: Group) -> None:
         """Expect a prompt."""
@@ -88,32 +89,29 @@ class OldestFirst:
     def put(self, group: Group) -> None:
         """Add a prompt."""
         self._ready[group] = None
-        if group is self._late:
-            self._late = None
 
     def leave(self, groups: Sequence[Group]) -> None:
         """Expect prompts no more."""
         for group in groups:
-            del self._begun[group]
+            if group in self._begun:
+                del self._begun[group]
+            else:
+                self._first.remove(group)
             self._ready.pop(group, None)
-            if group is self._late:
-                self._late = None
 
     def has(self, count: int) -> bool:
         """Whether the first so many are ready."""
-        if self._late is not None or len(self._ready) < count:
-            return False
-        for _, group in zip(range(count), self._begun, strict=False):
-            if group not in self._ready:
-                self._late = group
-                return False
-        return True
+        begun, first = self._begun, self._first
+        while len(first) < count and begun and (group := next(iter(begun))) in self._ready:
+            del begun[group]
+            first.append(group)
+        return len(first) >= count
 
     def take(self, count: int) -> list[Group]:
         """Take those that were begun first."""
-        taken = [group for _, group in zip(range(count), self._begun, strict=False)]
+        taken, self._first = self._first[:count], self._first[count:]
         for group in taken:
-            del self._begun[group], self._ready[group]
+            del self._ready[group]
         return taken
 
     def ready(self) -> list[Group]:

@@ -36,7 +36,7 @@ class Sample(NamedTuple):
 
     Attributes:
         group: number of its prompt, in the order in which prompts are begun.
-        replica: the engine, by number.
+        replica: the engine, the last one if there were several, by number; -1: none has taken it up.
         prompt, response: tokens as drawn (`response` after the cut).
         begun: when its group was admitted; started: when an engine took it up; ended: when its last token was there.
         ready: when it reached the queue: with its group, after its reward.

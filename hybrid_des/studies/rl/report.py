@@ -37,7 +37,7 @@ TRAINER_WORDS = {
     "long tail": "waits for the long tail",
     "rest": "rest",
     "sync": "sync",
-    BEFORE_SYNC: "waits for running samples before it",
+    BEFORE_SYNC: "waits for running samples",
     "lent": "lent",
     "switching": "switching",
 }
@@ -75,7 +75,7 @@ def render(
         ("Cycle", [_cycle(figures)]),
         ("Trainer", [trainer_said(figures)]),
         ("Engines", [*engines_said(figures)]),
-        ("Queue", [_queue(figures)]),
+        ("Queue", [_queue_said(figures)]),
         ("Ages", [_ages(figures)]),
         ("Lengths", [_lengths(figures)]),
         ("Lost", [*_lost(figures)]),
@@ -179,7 +179,7 @@ def _parts(figures: LoopFigures, times: Mapping[str, int], gpus: int) -> str:
     return ", ".join(f"{name} {format_seconds(figures.per_cycle(time, gpus))}" for time, name in shown)
 
 
-def _queue(figures: LoopFigures) -> str:
+def _queue_said(figures: LoopFigures) -> str:
     groups, running = figures.queue
     return f"{groups:,.4g} groups on average, {running:,.0f} samples running"
 

@@ -55,6 +55,14 @@ def simulate_rl(source: Source, overrides: Overrides = (), *, at_once: AtOnce = 
     Raises:
         UsageError: the scenario has no `rl`.
         HybridDesError: it cannot be simulated.
+
+    Example:
+        >>> from hybrid_des import simulate_rl
+        >>> loop = simulate_rl("scenarios/rl/colocated.yaml", {"rl.trainer": {"time": "20 s"}, "steps": 2})
+        >>> loop
+        <RlResult rl_colocated: cycle 86.87 s, trainer waits 0 s>
+        >>> loop.samples.groupby("age").size().to_dict()
+        {0: 1024}
     """
     return result_of(document_for(source, overrides), at_once)
 

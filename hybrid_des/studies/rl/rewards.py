@@ -18,10 +18,13 @@ class Rewards:
         env: the environment.
         reward: the section; None: rewards are there at once.
         ready: what to call with a prompt whose samples all have their rewards.
+        changed: what to call when a server is free.
     """
 
-    def __init__(self, env: Environment, reward: Reward | None, ready: Callable[[Group], None]) -> None:
-        self._env, self._ready = env, ready
+    def __init__(
+        self, env: Environment, reward: Reward | None, ready: Callable[[Group], None], changed: Callable[[], None]
+    ) -> None:
+        self._env, self._ready, self._changed = env, ready, changed
         self._free: float = inf if reward is None or reward.workers is None else reward.workers
         self._waiting = list[tuple[int, int, int, Group]]()  # since when, of which prompt and sample
 
@@ -52,5 +55,6 @@ class Rewards:
         group = booking[1]
         self._free += 1
         group.unrewarded -= 1
+        self._changed()
         if not group.unrewarded:
             self._ready(group)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from hybrid_des.studies.rl.draws import DrawnGroup
 from hybrid_des.studies.rl.record import Sample
 
-if TYPE_CHECKING:
-    from hybrid_des.studies.rl.engine import Replica
+
+class Engine(Protocol):
+    """A replica of an engine, with its number."""
+
+    number: int
 
 
 class Group:
@@ -37,7 +40,7 @@ class Group:
         self.works = [Work(self, index, version) for index in range(len(drawn.responses))]
         self.unfinished = len(self.works)
         self.unrewarded = max(1, len(drawn.rewards))
-        self.cached = list["Replica"]()
+        self.cached = list[Engine]()
         self.ready = self.batch = self.age_at = -1
         self.fate = "running"
 
@@ -46,8 +49,9 @@ class Group:
         return [self.drawn.prompt + work.own for work in self.works]
 
     def samples(self) -> list[Sample]:
-        """Its samples, for the record."""
-        return [work.sample() for work in self.works]
+        """Its samples, for the record; it has none any more, so that it is no part of a reference cycle."""
+        works, self.works = self.works, []
+        return [work.sample() for work in works]
 
 
 class Work:
@@ -55,9 +59,9 @@ class Work:
 
     Attributes:
         group, index: its prompt, and its number among the samples of that.
-        replica: the engine that it is on; None: it waits for a place.
+        replica: the engine that it is on, or was on; None: it has never had a place.
         version, last: weight syncs before it was begun, and before its last token; -1: not ended.
-        part: the part of its response under way.
+        part, part_end: the part of its response under way, and tokens generated at its end.
         generated, tools: tokens of its own, and of tools, before this stretch.
         kept: tokens beside the prompt whose keys and values its engine has.
         unread: tokens of a tool's answer that no engine has read yet.
@@ -69,14 +73,15 @@ class Work:
     """
 
     __slots__ = (
-        "discarded", "ended", "ends_at", "generated", "group", "index", "kept", "last", "part", "read", "recomputed",
-        "replica", "resident", "started", "tools", "tries", "unread", "version",
+        "discarded", "ended", "ends_at", "generated", "group", "index", "kept", "last", "part", "part_end", "read",
+        "recomputed", "replica", "resident", "started", "tools", "tries", "unread", "version",
     )  # fmt: skip
 
     def __init__(self, group: Group, index: int, version: int) -> None:
         self.group, self.index, self.version = group, index, version
-        self.replica: Replica | None = None
+        self.replica: Engine | None = None
         self.part = self.generated = self.tools = self.kept = self.unread = 0
+        self.part_end = group.drawn.parts[index][0]
         self.resident = self.read = False
         self.ends_at = self.started = self.ended = self.last = -1
         self.recomputed = self.discarded = self.tries = 0
@@ -86,15 +91,11 @@ class Work:
         """Tokens beside the prompt: generated, and those of tools."""
         return self.generated + self.tools
 
-    @property
-    def part_end(self) -> int:
-        """Tokens generated at the end of the part under way."""
-        return self.group.drawn.parts[self.index][self.part]
-
     def restart(self, version: int) -> None:
         """Begin anew, with weights after so many syncs; its engine has nothing of it any more."""
         self.discarded += self.generated
         self.part = self.generated = self.tools = self.kept = self.unread = 0
+        self.part_end = self.group.drawn.parts[self.index][0]
         self.tries += 1
         self.version = version
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from hybrid_des.report.plots.style import LINES
 from hybrid_des.studies.rl.figures import BEFORE_SYNC, LoopFigures
-from hybrid_des.studies.rl.report import trainer_parts
+from hybrid_des.studies.rl.report import SHOWN, trainer_parts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,7 +91,8 @@ def trainer_spans(figures: LoopFigures) -> list[tuple[float, float, str]]:
 
 def shown_states(figures: LoopFigures) -> dict[str, str]:
     """Names of what the trainer does at all, each with its colour."""
-    states = {state for *_, state in trainer_spans(figures)}
+    spans = trainer_spans(figures)
+    states = {state for *_, state in spans if sum(length for _, length, one in spans if one == state) > SHOWN}
     words = {state: words for state, (words, _) in trainer_parts(figures).items()}
     return {words[state]: colour for state, colour in COLOURS.items() if state in states}
 

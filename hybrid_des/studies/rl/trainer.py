@@ -79,11 +79,11 @@ def with_samples(scenario: Scenario, lengths: Sequence[int]) -> Scenario:
         UsageError: there are no samples.
         Refusal: a micro-batch has no room for the longest one, or the scenario has no model of sequences.
     """
-    if not lengths:
+    if not len(lengths):
         raise UsageError("an optimizer step without samples; expected at least one")
     if scenario.model is None or scenario.model.network.sample != "sequence":
         raise Refusal("model: samples have tokens; expected a model of sequences")
-    table, longest = LengthTable("samples of a step", lengths, [1] * len(lengths)), max(lengths)
+    table, longest = LengthTable("samples of a step", lengths, [1] * len(lengths)), int(max(lengths))
     given = Lengths.model_validate({"kind": "file", "file": table, "order": "given", "max": longest})
     data = Data(lengths=given) if scenario.data is None else scenario.data.model_copy(update={"lengths": given})
     room = data.places(data.request(scenario.model.network, scenario.parallel, scenario.schedule, given=True))
@@ -214,8 +214,8 @@ class TrainerTimes:
         return tuple(map(self._time, updates))
 
     def _time(self, lengths: Sequence[int]) -> UpdateTime:
-        tokens, squares = max(1, sum(lengths)), max(1, sum(length**2 for length in lengths))
-        nearest = min(self._known, key=lambda one: one.distance(tokens, squares), default=None)
+        tokens, squares = max(1, sum(lengths)), max(1, sum(int(length) ** 2 for length in lengths))
+        nearest = min(self._known, key=lambda step: step.distance(tokens, squares), default=None)
         if nearest is not None and self._is_sampled(nearest.distance(tokens, squares)):
             self.sampled += 1
             return nearest.time
@@ -244,7 +244,7 @@ class TrainerTimes:
     def _nearest(self, step: _Simulated) -> tuple[float, _Simulated]:
         """The distance of the nearest other known step, and that step."""
         others = [one for one in self._known if one is not step]
-        nearest = min(others, key=lambda one: one.distance(step.tokens, step.squares))
+        nearest = min(others, key=lambda other: other.distance(step.tokens, step.squares))
         return nearest.distance(step.tokens, step.squares), nearest
 
     @property

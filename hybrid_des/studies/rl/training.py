@@ -11,6 +11,7 @@ change sides while the trainer waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from math import ceil
 from typing import Any, Protocol
 
 from simpy.events import Event
@@ -57,6 +58,7 @@ class Trainer:
     Attributes:
         spans, syncs: what it did.
         batch: the number of the batch that it waits for or trains.
+        queue: prompts that are ready.
     """
 
     def __init__(self, env: Environment, rl: Rl, prompts: int, costs: TrainerCosts, sync_ps: int) -> None:
@@ -69,7 +71,7 @@ class Trainer:
 
     def connect(self, hub: Hub, fleet: Fleet, queue: Queue, admission: Admission) -> None:
         """Whom it works with."""
-        self._hub, self._fleet, self._queue, self._admission = hub, fleet, queue, admission
+        self._hub, self._fleet, self.queue, self._admission = hub, fleet, queue, admission
 
     def mark(self, state: TrainerState) -> None:
         """Do something else from now on."""
@@ -84,7 +86,7 @@ class Trainer:
 
     def look(self) -> None:
         """Note that half of the samples that it waits for are there."""
-        if self._state == "first samples" and 2 * len(self._queue) >= self._needed:
+        if self._state == "first samples" and 2 * len(self.queue) >= self._needed:
             self.mark("long tail")
 
     def run(self, syncs: int) -> Wait:
@@ -99,16 +101,17 @@ class Trainer:
             if rl.colocated:
                 yield from self._change("drained")
             yield from self._sync(version)
+        yield self._hub.until(lambda: True, lambda: "the end")  # what else ends now has ended
 
     def _train(self) -> Wait:
         """Train a batch."""
         rl, size = self._rl, self._prompts
         for _ in range(rl.updates // rl.take):
             yield from self._samples(rl.take * size)
-            groups = self._queue.take(rl.take * size)
-            self._hub.trained(groups, self.batch)
+            groups = self.queue.take(rl.take * size)
             updates = [groups[first : first + size] for first in range(0, len(groups), size)]
             times = self._costs.take([[tokens for group in update for tokens in group.tokens()] for update in updates])
+            self._hub.trained(groups, self.batch)
             self.mark("passes")
             yield self._env.timeout(sum(passes for passes, _ in times))
             self.mark("train")
@@ -123,7 +126,7 @@ class Trainer:
     def _samples(self, needed: int) -> Wait:
         """Wait for the samples of so many prompts."""
         self._needed = needed
-        lend, queue = self._rl.lend, self._queue
+        lend, queue = self._rl.lend, self.queue
         if lend is not None and len(queue) < lend.below * needed:
             yield from self._lend(needed)
         self.mark("first samples")
@@ -136,9 +139,9 @@ class Trainer:
 
     def _lend(self, needed: int) -> Wait:
         """Let the trainer's GPUs generate until a share of what it needs is there."""
-        lend, fleet, queue = self._rl.lend, self._fleet, self._queue
+        lend, fleet, queue = self._rl.lend, self._fleet, self.queue
         assert lend is not None
-        share = lend.below * needed
+        share = ceil(lend.below * needed)
         yield from self._switch(to_picoseconds(lend.to_rollout), "switching")
         fleet.go_on(fleet.lent)
         self.mark("lent")
@@ -160,8 +163,8 @@ class Trainer:
         needed = self._prompts * self._rl.updates * self._rl.sync.every
         self.mark("lent")
         yield self._hub.until(
-            lambda: self._queue.has(needed) and self._fleet.quiet,
-            lambda: f"{needed} prompts, of which {len(self._queue)} are in the queue",
+            lambda: self.queue.has(needed) and self._fleet.quiet,
+            lambda: f"{needed} prompts, of which {len(self.queue)} are in the queue",
         )
         yield from self._change("drained")
 

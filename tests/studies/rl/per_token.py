@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Sample:
-    """A sample: tokens so far, when it started and ended, and what was computed once more."""
+    """A sample: tokens so far, those of tools, when it started and ended, and what was computed once more.
+
+    `kv` are its tokens, beside the prompt, of which its engine has keys and values; -1: it has none.
+    """
 
     group: "Group"
     index: int
@@ -23,6 +26,13 @@ class Sample:
     recomputed: int = 0
     discarded: int = 0
     read: bool = False
+    parts: tuple = ()
+    waits: tuple = ()
+    part: int = 0
+    tools: int = 0
+    unread: int = 0
+    kv: int = -1
+    tries: int = 0
 
 
 @dataclass(eq=False)
@@ -32,11 +42,13 @@ class Group:
     number: int
     prompt: int
     filtered: bool
+    rewards: tuple = ()
     samples: list = field(default_factory=list)
     ready: int = -1
     fate: str = "running"
     batch: int = -1
     taken: int = -1
+    rewarded: int = 0
 
     def done(self):
         """Whether all samples have ended."""
@@ -50,14 +62,32 @@ class Replica:
     number: int
     running: list = field(default_factory=list)
     waiting: list = field(default_factory=list)
+    kept: list = field(default_factory=list)
+    away: list = field(default_factory=list)
+    lent: bool = False
+    active: bool = True
     read: set = field(default_factory=set)
     until: int | None = None
     decodes: bool = False
 
     def used(self):
         """Tokens that take room."""
-        prompts = {sample.group.number: sample.group.prompt for sample in self.running}
-        return sum(prompts.values()) + sum(sample.tokens for sample in self.running)
+        prompts = {sample.group.number: sample.group.prompt for sample in self.running + self.kept}
+        return sum(prompts.values()) + sum(sample.kv for sample in self.running + self.kept)
+
+    def drop(self, sample):
+        """Keys and values of a sample that does not run are gone."""
+        self.kept.remove(sample)
+        sample.kv = -1
+
+    def forget(self):
+        """All are gone; who ran waits first in line."""
+        self.read.clear()
+        self.kept += self.running
+        self.waiting[:0] = self.running
+        self.running = []
+        for sample in [*self.kept]:
+            self.drop(sample)
 
 
 class PerToken:
@@ -66,6 +96,8 @@ class PerToken:
     def __init__(self, case, draw):
         self.case, self.draw, self.now, self.version = case, draw, 0, 0
         self.replicas = [Replica(number) for number in range(case.replicas)]
+        self.replicas += [Replica(case.replicas + number, lent=True, active=False) for number in range(case.lent)]
+        self.later, self.rewards, self.servers = [], [], case.workers
         self.groups, self.pending, self.syncs = [], [], []
         self.trained = self.counted = 0
         self.stopped = self.draining = False
@@ -75,13 +107,19 @@ class PerToken:
         trainer, wakes, goal = self.trainer(), 0, None
         while True:
             due = [r for r in self.replicas if r.until == self.now]
-            if due or wakes == self.now:
+            late = [event for event in self.later if event[0] == self.now]
+            if due or late or wakes == self.now:
                 for replica in due:
                     self.ended(replica)
+                for event in late:
+                    self.later.remove(event)
+                    event[1](*event[2:])
                 if wakes == self.now:
                     wakes, goal = self.step(trainer)
                     if wakes is goal is None:
                         return self
+                continue
+            if self.reward():
                 continue
             if goal is not None and goal():
                 wakes, goal = self.step(trainer)
@@ -91,7 +129,11 @@ class PerToken:
             self.dispatch()
             for replica in self.replicas:
                 self.proceed(replica)
-            self.now = min(time for time in (wakes, *(r.until for r in self.replicas)) if time is not None)
+            self.now = min(
+                time
+                for time in (wakes, *(r.until for r in self.replicas), *(event[0] for event in self.later))
+                if time is not None
+            )
 
     def step(self, trainer):
         """What the trainer does next: when it goes on, or on what condition."""
@@ -104,10 +146,17 @@ class PerToken:
         """Batches, then a sync, again and again."""
         case, batch = self.case, -1
         for _ in range(case.steps):
+            if case.colocated:
+                prompts = case.size * case.updates * case.every
+                yield lambda need=prompts: self.next(need) and all(r.until is None for r in self.replicas)
+                self.stopped = True
+                yield case.switch
             for _ in range(case.every):
                 batch += 1
                 for _ in range(case.updates // case.take):
                     need = case.take * case.size
+                    if case.lent and self.queued() < case.below * need:
+                        yield from self.lend(case.below * need)
                     yield lambda need=need: self.next(need) is not None
                     taken = self.next(need)
                     for group in taken:
@@ -115,8 +164,10 @@ class PerToken:
                     yield case.passes * case.take
                     for first in range(0, need, case.size):
                         update = [sample for group in taken[first : first + case.size] for sample in group.samples]
-                        yield case.step + case.token * sum(s.group.prompt + s.response for s in update)
+                        yield case.step + case.token * sum(s.group.prompt + s.response + s.tools for s in update)
                         self.trained += case.size
+            if case.colocated:
+                yield case.switch
             if case.running == "wait":
                 self.draining = True
                 yield lambda: all(group.done() for group in self.groups)
@@ -139,13 +190,73 @@ class PerToken:
                 group.fate = "dropped"
         if self.case.running in ("resume", "restart"):
             for replica in self.replicas:
-                replica.read.clear()
-                replica.waiting[:0] = replica.running
-                replica.running = []
+                replica.forget()
         if self.case.running == "restart":
+            for replica in self.replicas:
+                replica.waiting += replica.away
+                replica.away = []
+                if replica.lent:
+                    self.pending += replica.waiting
+                    replica.waiting = []
             for sample in (s for g in self.groups for s in g.samples if s.ended < 0):
                 sample.discarded += sample.tokens
-                sample.tokens, sample.version = 0, self.version
+                sample.tokens, sample.version, sample.part, sample.tools, sample.unread = 0, self.version, 0, 0, 0
+                sample.tries += 1
+
+    def queued(self):
+        """Prompts in the queue."""
+        return sum(group.fate == "queued" for group in self.groups)
+
+    def lend(self, share):
+        """The trainer's GPUs generate until so many prompts are in the queue."""
+        lent = [replica for replica in self.replicas if replica.lent]
+        yield self.case.switch
+        for replica in lent:
+            replica.active = True
+        yield lambda: self.queued() >= share
+        for replica in lent:
+            replica.active = False
+        yield lambda: all(replica.until is None for replica in lent)
+        for replica in lent:
+            replica.forget()
+            self.pending[:0] = replica.waiting
+            replica.waiting = []
+        yield self.case.switch
+
+    def reward(self):
+        """Let free servers begin; whether a reward takes no time."""
+        at_once = False
+        self.rewards.sort(key=lambda waits: waits[:3])
+        while self.rewards and self.servers:
+            *_, time, group = self.rewards.pop(0)
+            self.servers -= 1
+            self.later.append((self.now + time, self.rewarded, group))
+            at_once |= time == 0
+        return at_once
+
+    def rewarded(self, group):
+        """A reward is there."""
+        self.servers += 1
+        group.rewarded += 1
+        if group.rewarded == len(group.rewards):
+            self.ready(group)
+
+    def ready(self, group):
+        """A prompt reaches the queue."""
+        group.ready = self.now
+        group.fate = "filtered" if group.filtered else "dropped" if self.stale(group) else "queued"
+
+    def answered(self, sample, tries):
+        """A tool has answered."""
+        if tries != sample.tries:
+            return
+        replica = self.replicas[sample.replica]
+        replica.away.remove(sample)
+        sample.tools += self.case.answer
+        sample.unread += self.case.answer
+        if not replica.active and sample in replica.kept:
+            replica.drop(sample)
+        (replica.waiting if replica.active else self.pending).append(sample)
 
     def stale(self, group):
         """Whether a prompt is too old."""
@@ -173,9 +284,12 @@ class PerToken:
 
     def begin(self):
         """Begin a prompt."""
-        prompt, responses, filtered = self.draw(len(self.groups))
-        group = Group(len(self.groups), prompt, filtered)
-        group.samples = [Sample(group, index, length, self.version) for index, length in enumerate(responses)]
+        prompt, responses, parts, waits, rewards, filtered = self.draw(len(self.groups))
+        group = Group(len(self.groups), prompt, filtered, rewards)
+        group.samples = [
+            Sample(group, index, length, self.version, parts=parts[index], waits=waits[index])
+            for index, length in enumerate(responses)
+        ]
         self.groups.append(group)
         self.pending += group.samples
 
@@ -184,37 +298,50 @@ class PerToken:
         while self.case.barrier and self.may_begin():
             self.begin()
         while not self.stopped:
-            loads = [(len(r.running) + len(r.waiting), r.number) for r in self.replicas]
+            loads = [(len(r.running) + len(r.waiting), r.number) for r in self.replicas if r.active]
             load, number = min(loads)
             if load >= self.case.concurrency or not (self.pending or self.may_begin()):
                 return
             if not self.pending:
                 self.begin()
             sample = self.pending.pop(0)
-            sample.started, sample.replica = self.now, number
+            sample.replica = number
+            sample.started = self.now if sample.started < 0 else sample.started
             self.replicas[number].waiting.append(sample)
 
     def proceed(self, replica):
         """Begin a prefill or a decode step."""
-        if replica.until is not None or self.stopped:
+        if replica.until is not None or self.stopped or not replica.active:
             return
-        tokens, case, running = 0, self.case, replica.running
+        tokens, case, running, kept = 0, self.case, replica.running, replica.kept
+        while replica.used() + len(running) > case.room:
+            if kept:
+                replica.drop(kept[-1])
+            else:
+                running[-1].kv = -1
+                replica.waiting.insert(0, running.pop())
         while replica.waiting and len(running) < case.concurrency:
             sample = replica.waiting[0]
-            running.append(sample)
-            if replica.used() + len(running) > case.room:
-                running.pop()
-                break
-            replica.waiting.pop(0)
-            new = sample.tokens + (sample.group.prompt if sample.group.number not in replica.read else 0)
+            takes = sample.tokens + sample.tools - max(sample.kv, 0)
+            new = takes + (sample.group.prompt if sample.group.number not in replica.read else 0)
+            if all(other.group is not sample.group for other in running + kept):
+                takes += sample.group.prompt
+            if replica.used() + takes + len(running) + 1 > case.room:
+                others = [other for other in kept if other is not sample]
+                if running or not others:
+                    break
+                replica.drop(others[-1])
+                continue
+            running.append(replica.waiting.pop(0))
+            if sample in kept:
+                kept.remove(sample)
             replica.read.add(sample.group.number)
-            sample.recomputed += new if sample.read else 0
-            sample.read = True
+            sample.kv = sample.tokens + sample.tools
+            sample.recomputed += new - sample.unread if sample.read else 0
+            sample.read, sample.unread = True, 0
             tokens += new
-        while replica.used() + len(running) > case.room:
-            replica.waiting.insert(0, running.pop())
         if tokens or running:
-            held = sum(sample.group.prompt + sample.tokens for sample in running)
+            held = sum(sample.group.prompt + sample.kv for sample in running)
             decode = case.engine.step + len(running) * case.engine.sequence + held * case.engine.token
             replica.decodes = not tokens
             replica.until = self.now + (case.engine.prefill * tokens if tokens else decode)
@@ -224,11 +351,25 @@ class PerToken:
         replica.until = None
         for sample in [*replica.running] if replica.decodes else ():
             sample.tokens += 1
-            if sample.tokens == sample.response:
-                replica.running.remove(sample)
-                sample.ended, sample.last, group = self.now, self.version, sample.group
-                if group.done():
-                    for other in self.replicas:
-                        other.read.discard(group.number)
-                    group.ready = self.now
-                    group.fate = "filtered" if group.filtered else "dropped" if self.stale(group) else "queued"
+            sample.kv += 1
+            if sample.tokens < sample.parts[sample.part]:
+                continue
+            replica.running.remove(sample)
+            if sample.tokens < sample.response:
+                replica.away.append(sample)
+                replica.kept.append(sample)
+                if not self.case.keep:
+                    replica.drop(sample)
+                self.later.append((self.now + sample.waits[sample.part], self.answered, sample, sample.tries))
+                sample.part += 1
+                continue
+            sample.ended, sample.last, sample.kv, group = self.now, self.version, -1, sample.group
+            if group.done():
+                for other in self.replicas:
+                    other.read.discard(group.number)
+            if len(group.rewards) == len(group.samples):
+                self.rewards.append((self.now, group.number, sample.index, group.rewards[sample.index], group))
+            elif group.done() and group.rewards:
+                self.rewards.append((self.now, group.number, 0, group.rewards[0], group))
+            elif group.done():
+                self.ready(group)

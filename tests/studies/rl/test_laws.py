@@ -1,12 +1,15 @@
 """Laws of loops: closed forms, identities and bounds."""
 
 from collections import defaultdict
+from copy import copy
+from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from math import ceil
 
 import numpy as np
 import pytest
-from studies.rl.test_per_token import as_scenario, drawn_case
+from studies.rl.test_per_token import as_scenario, drawn_case, engine_of
 from support.loops import MODEL, Engine, Training, loop_scenario, looped
 
 from hybrid_des.scenario.loading import scenario_from
@@ -20,7 +23,7 @@ FREE = Engine(0, 0, 0, 0)
 def ends(record):
     """Cycles: from the end of a sync to that of the next."""
     times = [0, *(sync.end for sync in record.syncs)]
-    return [after - before for before, after in zip(times, times[1:], strict=False)]
+    return [after - before for before, after in pairwise(times)]
 
 
 def idle(record, states):
@@ -38,8 +41,7 @@ def taken_at(record):
 
 
 def simulated(case):
-    engine = Engine(case.engine.step, case.engine.sequence, case.engine.token, case.engine.prefill, case.room)
-    return looped(as_scenario(case), engine, Training(case.step, case.token, case.passes), case.sync)
+    return looped(as_scenario(case), engine_of(case), Training(case.step, case.token, case.passes), case.sync)
 
 
 TURNS = {"count": {"kind": "uniform", "max": 4}, "wait": {"time": "5 ns", "distribution": "exponential"}, "tokens": 5}
@@ -172,7 +174,7 @@ def test_law_8_no_loop_is_shorter_than_its_bounds(number):
     training = case.steps * case.every * case.updates * (case.step + case.passes)
     assert record.end >= training + case.steps * case.sync
     each = case.engine.step / case.concurrency + case.engine.sequence
-    assert record.end * case.replicas >= tokens * each
+    assert record.end * (case.replicas + case.lent) >= tokens * each
 
 
 def test_law_9_lending_conserves_work():
@@ -192,7 +194,7 @@ def test_law_9_lending_conserves_work():
 def test_law_10_samples_in_engines_obey_little(number):
     record = varied(number)
     changes = [*record.queue, record.queue[-1]._replace(time=record.end)]
-    area = sum(a.running * (b.time - a.time) for a, b in zip(changes, changes[1:], strict=False))
+    area = sum(a.running * (b.time - a.time) for a, b in pairwise(changes))
     started = [sample for sample in record.samples if sample.started >= 0]
     assert area == sum((record.end if one.ended < 0 else one.ended) - one.started for one in started)
 
@@ -203,9 +205,45 @@ def test_law_10_groups_in_the_queue_obey_little(number):
     groups = {sample.group: sample for sample in record.samples if sample.fate in ("trained", "queued")}
     taken = taken_at(record)
     changes = [*record.queue, record.queue[-1]._replace(time=record.end)]
-    area = sum(a.groups * (b.time - a.time) for a, b in zip(changes, changes[1:], strict=False))
+    area = sum(a.groups * (b.time - a.time) for a, b in pairwise(changes))
     expected = sum((record.end if one.batch < 0 else taken[one.batch]) - one.ready for one in groups.values())
     assert area == expected > 0
+
+
+def changed(case, **changes):
+    other = copy(case)
+    for name, value in changes.items():
+        setattr(other, name, value)
+    return other
+
+
+@pytest.mark.parametrize("number", range(60))
+def test_law_11_faster_syncs_and_engines_lengthen_nothing(number):
+    case = changed(drawn_case(number), lent=0, turns=0, reward=None)
+    end = simulated(case).end
+    assert simulated(changed(case, sync=case.sync // 2)).end <= end
+    assert simulated(changed(case, engine=replace(case.engine, step=case.engine.step // 2))).end <= end
+
+
+@pytest.mark.parametrize("number", range(60))
+def test_law_11_more_places_and_allowance_lengthen_nothing(number):
+    """Where samples do not slow each other down; but each sync may wait for one decode step more."""
+    case = changed(
+        drawn_case(number), running="continue", filter=0, drop=None, room=10**6, barrier=False, colocated=False
+    )
+    case.turns, case.lent, case.reward = 0, 0, None  # servers of rewards have a queue, in which samples delay others
+    case.engine = Engine(case.engine.step, 0, 0, 0)
+    most = simulated(case).end + case.steps * case.engine.step
+    assert simulated(changed(case, concurrency=2 * case.concurrency)).end <= most
+    assert simulated(changed(case, ahead=case.ahead + 1)).end <= most
+
+
+def test_law_11_samples_ahead_can_slow_those_awaited():
+    """A counterexample: samples for later batches make every decode step longer."""
+    keys = {"samples": 1, "batch": 8, "response": 20, "steps": 1, "rollout": {"concurrency": 4}}
+    engine = Engine(100, 100, 0, 0)
+    ends_of = [looped(loop_scenario(ahead=ahead, **keys), engine, Training(0)).end for ahead in (0, 1)]
+    assert ends_of[0] < ends_of[1]
 
 
 @pytest.mark.parametrize("number", range(len(VARIED)))

@@ -22,38 +22,57 @@ def drawn_case(number):
     rest = {"ahead": r.choice([0, Fraction(1, 2), 1, 2]), "counted": r.choice(["sync", "now"])}
     barrier = r.random() < 0.2 and every == 1
     drop = r.choice([None, None, 0, 1])
-    return SimpleNamespace(
+    case = SimpleNamespace(
         samples=samples, size=size, every=every, updates=updates, take=r.choice([1, updates]), prompt=prompt,
-        longest=longest, concurrency=r.choice([1, 2, 3, 8]), room=prompt + longest + r.choice([0, 7, 10**6]),
+        longest=longest, concurrency=r.choice([1, 2, 3, 8]), room=prompt + longest + 8 + r.choice([0, 7, 10**6]),
         running=r.choice(["resume", "continue", "wait", "restart"]), order=r.choice(["completed", "oldest"]),
         ahead=rest["ahead"], now=rest["counted"] == "now", barrier=barrier, drop=drop, steps=r.choice([2, 4]),
         filter=r.choice([0, 0, Fraction(1, 4)]), replicas=r.choice([2, 4]), sync=r.choice([0, 700, 4000]),
         engine=Engine(r.choice([100, 1000]), r.choice([0, 10]), r.choice([0, 1, 7]), r.choice([0, 3, 50])),
+        lent=r.choice([0, 0, 2]), below=r.choice([Fraction(1, 4), 1]), switch=r.choice([0, 1000]),
+        turns=r.choice([0, 0, 3]), wait=r.choice([0, 2000]), answer=r.choice([0, 4]), keep=r.choice([True, False]),
+        reward=r.choice([None, None, "sample", "group"]), workers=r.choice([1, 2, 9]), lasts=r.choice([0, 3000]),
         step=r.choice([0, 500, 20000]), token=r.choice([0, 1, 20]), passes=r.choice([0, 300]), seed=number,
+        colocated=r.random() < 0.15,
     )  # fmt: skip
+    if case.colocated:
+        case.ahead, case.lent, case.replicas, case.barrier = 0, 0, 2, False
+    return case
 
 
 def as_scenario(case):
+    turns = {
+        "count": {"kind": "uniform", "max": max(1, case.turns)}, "tokens": case.answer, "keep": case.keep,
+        "wait": {"time": f"{case.wait} ps", "distribution": "exponential"},
+    }  # fmt: skip
+    reward = {"time": f"{case.lasts} ps", "distribution": "exponential", "workers": case.workers, "per": case.reward}
+    lend = {"below": float(case.below), "to_rollout": f"{case.switch} ps", "to_trainer": f"{case.switch} ps"}
+    turn = {"on": "trainer", "switch": f"{case.switch} ps"} if case.colocated else {}
     return loop_scenario(
+        turns=turns if case.turns else None, reward=reward if case.reward else None, lend=lend if case.lent else None,
         batch=case.samples * case.size, steps=case.steps, engines=case.replicas // 2, seed=case.seed,
         samples=case.samples, updates=case.updates, take=case.take, ahead=float(case.ahead),
         counted="now" if case.now else "sync", barrier=case.barrier, order=case.order, filter=float(case.filter),
         prompt=case.prompt, response={"kind": "uniform", "max": case.longest},
-        rollout={"concurrency": case.concurrency}, sync={"time": 0, "every": case.every, "running": case.running},
+        rollout={"concurrency": case.concurrency, **turn},
+        sync={"time": 0, "every": case.every, "running": case.running},
         **({} if case.drop is None else {"max_age": case.drop, "stale": "drop"}),
     )  # fmt: skip
+
+
+def engine_of(case):
+    return Engine(case.engine.step, case.engine.sequence, case.engine.token, case.engine.prefill, case.room)
 
 
 def both(case):
     """What the package simulates, and what the tokens say."""
     scenario = as_scenario(case)
-    engine = Engine(case.engine.step, case.engine.sequence, case.engine.token, case.engine.prefill, case.room)
+    engine = engine_of(case)
     record = looped(scenario, engine, Training(case.step, case.token, case.passes), case.sync)
     draws = GroupDraws(scenario.rl, scenario.seed)
 
     def draw(_):
-        group = draws.next()
-        return group.prompt, group.responses, group.filtered
+        return draws.next()
 
     return record, PerToken(case, draw).run()
 

@@ -1,0 +1,88 @@
+"""Loops that end early or not at all, and what scenarios they are made of."""
+
+from fractions import Fraction
+
+import pytest
+from support.loops import Engine, Training, loop_scenario, looped
+
+from hybrid_des.errors import DeadlockError, Refusal, UsageError
+from hybrid_des.studies.rl.loop import LoopUnfinishedError, run_loop
+
+
+def test_what_a_stuck_trainer_waits_for_is_named():
+    scenario = loop_scenario(batch=16, updates=2, take=2)
+    few = scenario.model_copy(update={"rl": scenario.rl.model_copy(update={"ahead": Fraction(-1, 2)})})
+    with pytest.raises(DeadlockError) as raised:
+        looped(few)
+    assert str(raised.value) == (
+        "rl: the trainer waits for 8 prompts of batch 0, of which 4 are in the queue; 4 prompts have been begun, of 4 "
+        "that rl.ahead allows"
+    )
+
+
+def test_a_room_below_one_sample_is_refused():
+    looped(loop_scenario(), Engine(tokens=50))
+    with pytest.raises(Refusal, match="room for 49 tokens, fewer than the 50 of a sample") as raised:
+        looped(loop_scenario(), Engine(tokens=49))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_scenario_without_the_section_is_refused():
+    with pytest.raises(UsageError, match="expected a section rl"):
+        run_loop(loop_scenario().model_copy(update={"rl": None}))
+
+
+def test_a_budget_ends_a_loop():
+    with pytest.raises(LoopUnfinishedError, match="the budget of 0 s is spent"):
+        run_loop(loop_scenario(batch=8192), engines=Engine(), trainer=Training(), sync_ps=0, budget_s=0)
+
+
+def test_an_interrupt_leaves_nothing_behind():
+    class Stops(Training):
+        def take(self, updates):
+            raise KeyboardInterrupt
+
+    expected = looped(loop_scenario())
+    with pytest.raises(KeyboardInterrupt):
+        looped(loop_scenario(), training=Stops())
+    assert looped(loop_scenario()) == expected
+
+
+def test_a_scenario_says_all_parts_itself():
+    scenario = loop_scenario(
+        batch=8, steps=2, passes={"old": True}, rollout={"tensor": 2}, sync={"mechanism": "gather"}, ahead=0.5
+    )
+    record = run_loop(scenario)
+    assert {"passes", "train", "sync"} <= {span.state for span in record.trainer}
+    assert record.gpus_of_replicas == (2, 2) and record.trainer_gpus == 2
+    assert record == run_loop(scenario)
+
+
+@pytest.mark.parametrize("trainer", ["sampled", {"time": "1 ms"}])
+def test_a_trainer_is_sampled_or_measured(trainer):
+    record = run_loop(loop_scenario(batch=8, steps=2, updates=2, trainer=trainer), sync_ps=0)
+    trained = sum(span.end - span.begin for span in record.trainer if span.state == "train")
+    assert trained == 2 * 10**9 or trainer == "sampled"
+
+
+def test_measured_steps_are_read_from_a_file(tmp_path):
+    (tmp_path / "steps.csv").write_text("sequences,tokens,seconds\n1,10,0.001\n1,1000,0.001\n")
+    (tmp_path / "times.csv").write_text("tokens,seconds\n1,0.002\n")
+    rollout = {"efficiency": {"table": str(tmp_path / "steps.csv")}, "concurrency": 1}
+    scenario = loop_scenario(
+        batch=2, samples=1, steps=2, response=20, rollout=rollout, trainer={"table": str(tmp_path / "times.csv")}
+    )
+    record = run_loop(scenario, sync_ps=0)
+    decoded = {span.end - span.begin for span in record.engines if span.state == "decode"}
+    assert decoded == {20 * 10**9}
+    assert {span.end - span.begin for span in record.trainer if span.state == "train"} == {2 * 10**9}
+
+
+def test_engines_of_two_kinds_share_the_work():
+    rollout = [{"nodes": "1-1", "concurrency": 2}, {"nodes": "2-2", "tensor": 2, "concurrency": 8}]
+    scenario = loop_scenario(steps=2)
+    kinds = [loop_scenario(rollout=kind).rl.rollout[0] for kind in rollout]
+    both = scenario.model_copy(update={"rl": scenario.rl.model_copy(update={"rollout": tuple(kinds)})})
+    record = run_loop(both, engines=[Engine(), Engine(100)], trainer=Training(), sync_ps=0)
+    assert record.gpus_of_replicas == (1, 1, 2)
+    assert {sample.replica for sample in record.samples} == {0, 1, 2}
