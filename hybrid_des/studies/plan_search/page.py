@@ -177,7 +177,7 @@ def _text(value: Any) -> str:
 
 def _flags(written: Scenario, scenario: Scenario) -> Iterator[str]:
     """The flags that differ from the file's, and the whole line, for each framework that may start it."""
-    if scenario.model is None:
+    if scenario.model is None or scenario.rl is not None:  # whose frameworks have words for both sides
         return
     known = framework_of(written)
     frameworks = [known] if known and not known.assumed else [Framework(name, True) for name in (MEGATRON, TORCHTITAN)]

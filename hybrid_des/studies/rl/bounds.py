@@ -1,6 +1,6 @@
 """A lower bound on the cycle of a loop, known without simulating it, and whether its engines hold their model.
 
-With M cycles after the warm-up (`figures`), each of C batches, all of this has to fit into their time:
+With M cycles after the warm-up (`warm_up_of`), each of C batches, all of this has to fit into their time:
 
     trainer     M·(C·(least training of a batch + rest) + sync)
     engines     least work of the prompts trained in them, but for those begun before / replicas, and syncs, in which
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import ceil, floor
+from math import floor
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.data import Lengths
 from hybrid_des.scenario.sections.rl import MeasuredTrainer, Rl
 from hybrid_des.studies.rl.draws import drawn_lengths
+from hybrid_des.studies.rl.figures import warm_up_of
 from hybrid_des.studies.rl.measured_trainer import ConstantTimes, read_times
 from hybrid_des.studies.rl.parts import EngineCosts, EngineKind, LoopParts
 from hybrid_des.studies.rl.parts_of_scenario import parts_of
@@ -52,7 +53,7 @@ class _Prompts(NamedTuple):
     @property
     def tokens(self) -> NDArray[np.float64]:
         """Tokens of all samples of each prompt."""
-        return self.prompts * self.responses.shape[1] + self.responses.sum(axis=1)
+        return np.asarray(self.prompts * self.responses.shape[1] + self.responses.sum(axis=1), dtype=float)
 
 
 class _Engine(NamedTuple):
@@ -261,11 +262,6 @@ class _Bound:
         """Of prompts that are begun together, until the last has ended."""
         among = slice(first, first + count)
         return max(float(self._work.whole[among].sum()) / self._replicas, float(self._work.longest[among].max()))
-
-
-def warm_up_of(rl: Rl, cycles: int) -> int:
-    """Cycles in which the queue fills: as many as batches may be generated ahead, rounded up; at least one is left."""
-    return max(0, min(max(ceil(rl.ahead), int(rl.barrier)), cycles - 1))
 
 
 @lru_cache(maxsize=4)

@@ -149,6 +149,7 @@ def test_the_page_shows_time_against_mean_age(tmp_path):
     assert "Time of a cycle against mean age" in page
     assert f"Plan {found.best.number} is the best found: time of a cycle" in page
     assert "at a mean age of" in page
+    assert "launch line" not in page
     write(found, tmp_path)
     rows = (tmp_path / "frontier.csv").read_text().splitlines()
     assert len(rows) == len(found.frontier()) + 1 > 2
