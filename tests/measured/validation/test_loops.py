@@ -17,6 +17,7 @@ from support.paths import ROOT, SHARED
 from hybrid_des.scenario.loading import load
 from hybrid_des.studies.rl.draws import GroupDraws
 from hybrid_des.studies.rl.loop import run_loop
+from hybrid_des.studies.rl.report import SO_FAR
 from hybrid_des.studies.rl.trainer import TrainerTimes
 from hybrid_des.studies.rl.whatifs import figures_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
@@ -287,7 +288,7 @@ PAIRS = {
 @needs_rows
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAIRS)
-def test_asynchronous_runs_of_nemo_rl_are_as_far_off_as_printed(name):
+def test_runs_of_nemo_rl_are_as_far_off_as_printed(name):
     sync, twin = PAIRS[name]
     published = [numbers("loop_steps", row)["step_s"] for row in (sync, twin)]
     alone, apart, from_sync = twins(sync, twin)
@@ -300,7 +301,8 @@ LARGE = [name for name in PAIRS if name not in SMALL]
 RECIPE, FROM_SYNC = "nothing", "the engine's speed, from the synchronous run"
 SUMMARIES = {
     "verl, 0.1 and 0.5 batches of stale samples": (
-        "the mean length, from the run without; training of each run", ["verl, allowance 0.1", "verl, allowance 0.5"], 2,
+        "the mean length, from the run without; training of each run",
+        ["verl, allowance 0.1", "verl, allowance 0.5"], 2,
     ),
     "the same": (
         "the mean length and training, from the run without",
@@ -323,7 +325,7 @@ SUMMARIES = {
 
 
 def errors_of(names, column):
-    """Errors of runs of the detailed tables: the last column, or of the prediction in another and what was published."""
+    """Errors of runs of the detailed tables: the last column, or those of a prediction beside what was published."""
     details = table("RL loops, row by row")
     if column in (2, 5):
         return [read(details[name][-1]) / 100 for name in names]
@@ -352,3 +354,21 @@ def test_changes_of_measured_runs_are_met():
     assert max(map(abs, errors["marin, weights sent every 4 updates"])) <= 0.01
     assert max(map(abs, errors["verl-omni, lent GPUs"])) <= 0.05
     assert mean(map(abs, twins_of)) <= 0.1
+
+
+def test_reports_say_what_the_tables_say():
+    """Each percentage of the sentence is the worst error of its rows, or the least and the worst from recipes."""
+    worst = {name: max(map(abs, errors_of(names, column))) for name, (_, names, column) in SUMMARIES.items()}
+    measured = [
+        name for name, (what, *_) in SUMMARIES.items() if what not in (RECIPE, FROM_SYNC) and name != "the same"
+    ]
+    recipes = [name for name, (what, *_) in SUMMARIES.items() if what == RECIPE]
+    least = min(abs(error) for name in recipes for error in errors_of(*SUMMARIES[name][1:]))
+    said = [int(number) for number in re.findall(r"(\d+)(?= %| to)", SO_FAR)]
+    assert max(worst[name] for name in measured) <= said[0] / 100
+    known = (
+        worst["the same"],
+        worst["NeMo-RL, asynchronous, 8B to 32B"],
+        worst["NeMo-RL, asynchronous, 235B and 671B"],
+    )
+    assert said[1:] == [round(100 * share) for share in (*known, least, max(worst[name] for name in recipes))]

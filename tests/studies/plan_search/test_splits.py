@@ -76,7 +76,7 @@ def test_a_simulated_trainer_has_every_layout_of_its_split():
     assert {(3, 6, 1), (3, 3, 2), ("2-3", 4, 1), ("2-3", 2, 2), ("1-3", 2, 1), ("1-3", 1, 2)} <= layouts
 
 
-def test_engines_on_the_trainer_are_a_split_if_the_file_has_them():
+def test_engines_on_the_trainer_are_a_split_too():
     values = loop(axes=["rl.rollout.nodes"])
     values["rl"]["rollout"] = {"on": "trainer", "concurrency": 4}
     values["parallel"] = {"data": 8}
