@@ -86,10 +86,11 @@ def _number(value: Fraction) -> int | float | str | Fraction:
 
 
 def _subclasses(section: type[PluginSection]) -> Iterator[type[PluginSection]]:
-    """Those of a section, and theirs."""
+    """Those of a section, and theirs; private ones are not of files."""
     for below in section.__subclasses__():
-        yield below
-        yield from _subclasses(below)
+        if not below.__name__.startswith("_"):
+            yield below
+            yield from _subclasses(below)
 
 
 def json_schema() -> JsonSchemaValue:

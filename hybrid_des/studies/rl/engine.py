@@ -21,6 +21,8 @@ from hybrid_des.studies.rl.parts import EngineKind
 from hybrid_des.studies.rl.record import EngineSpan, EngineState
 from hybrid_des.studies.rl.sample import Group, Work
 
+PROPORTIONS = 6  # tried before halving
+
 
 class Listener(Protocol):
     """Whom a replica tells what happens."""
@@ -108,15 +110,22 @@ class Replica:
 
     def _steps_until(self, elapsed: int) -> int:
         """The least number of decode steps of this stretch that last so long; none, while it is still read."""
-        low, high = 0, self._steps
+        if elapsed <= 0:
+            return 0
         sequences, held, lasts = len(self.running), self._held, self._costs.stretch_ps
-        while low < high:
-            middle = (low + high) // 2
-            if lasts(sequences, held, middle) < elapsed:
-                low = middle + 1
+        low, high, before, after = 0, self._steps, 0, lasts(sequences, held, self._steps)
+        tries = 0
+        while high - low > 1:
+            # steps take nearly the same time each, so that a proportion finds the number at once, or halving does
+            share = (elapsed - before) * (high - low) // (after - before) if tries < PROPORTIONS else (high - low) // 2
+            middle = low + max(1, min(high - low - 1, share))
+            time = lasts(sequences, held, middle)
+            if time < elapsed:
+                low, before = middle, time
             else:
-                high = middle
-        return low
+                high, after = middle, time
+            tries += 1
+        return high
 
     def _book(self, steps: int) -> None:
         """Let the stretch under way end after so many steps; after those that have ended, at once."""

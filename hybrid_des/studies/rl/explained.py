@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 from hybrid_des.report.text import labelled
@@ -58,7 +59,7 @@ class ExplainedLoop:
     def _lines(self, changes: Sequence[WhatIf]) -> Iterator[str]:
         for what_if in changes:
             told = told_what_if(self.result.figures, what_if)
-            flags = " ".join(f"--set {flag}" for flag in what_if.change.flags) or what_if.change.remark
+            flags = " ".join(f"--set {quote(flag)}" for flag in what_if.change.flags) or what_if.change.remark
             shown = f"; {flags}" if flags and what_if.change.kind not in BOUNDS else ""
             yield f"{format_change(-what_if.gain):>8}  {told}{shown}"
 

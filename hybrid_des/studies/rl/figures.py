@@ -178,6 +178,12 @@ class LoopFigures:
         return sum(self.engines[state] for state in GENERATING) / (self.rollout_gpus * self.time)
 
     @property
+    def idle(self) -> float:
+        """Share of the engines' GPU time in which they are idle, syncs apart; of colocated ones, in their turn."""
+        paused = self.tail if self.rl.colocated else sum(self.engines[state] for state in PAUSED)
+        return paused / (self.rollout_gpus * self.time)
+
+    @property
     def wait(self) -> float:
         """Seconds per cycle in which the trainer waits for samples."""
         return self.per_cycle(sum(self.trainer[state] for state in WAITING))

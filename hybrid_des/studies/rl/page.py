@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from hybrid_des.report.explained import signed
@@ -28,7 +29,7 @@ from hybrid_des.report.page.study_page import (
 from hybrid_des.report.plots.style import LINES
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.studies.rl.figures import LoopFigures, Spread
-from hybrid_des.studies.rl.report import ENGINE_WORDS, LEAST, engine_parts, trainer_parts, verdict_of
+from hybrid_des.studies.rl.report import ENGINE_WORDS, LEAST, engine_parts, trainer_parts, verdict_of, without_equals
 from hybrid_des.studies.rl.timeline import (
     COLOURS,
     QUEUED,
@@ -56,7 +57,9 @@ def loop_page(scenario: Scenario, figures: LoopFigures, tried: Sequence[WhatIf],
     """The page, in one file."""
     short = [what_if for what_if in tried if what_if.change.kind in SHORT[figures.rl.colocated]]
     edges, shares = length_histograms(figures)
-    offers = [_card(figures, what_if) for what_if in tried if _may_be_set(what_if) and what_if.gain > LEAST]
+    offers = [
+        _card(figures, what_if) for what_if in without_equals(tried) if _may_be_set(what_if) and what_if.gain > LEAST
+    ]
     body = [
         f"<p>{html.escape(scenario.description)}</p>" if scenario.description else "",
         verdict(verdict_of(figures, short)),
@@ -72,13 +75,15 @@ def _may_be_set(what_if: WhatIf) -> bool:
 
 
 def _card(figures: LoopFigures, what_if: WhatIf) -> Card:
-    remark = [] if what_if.change.flags else [what_if.change.remark]
+    further = [] if what_if.change.flags else [what_if.change.remark]
+    if f"{what_if.age:.2f}" != f"{figures.ages.mean:.2f}":
+        further.append(f"mean age {what_if.age:.2f} instead of {figures.ages.mean:.2f}")
     facts = [
         f"{format_seconds(what_if.cycle)} per cycle", f"the trainer waits {format_seconds(what_if.wait)} of it",
         f"engines idle {format_share(what_if.idle)} of the time",
-        f"mean age {what_if.age:.2f} instead of {figures.ages.mean:.2f}", *remark,
+        *further,
     ]  # fmt: skip
-    copied = " ".join(f"--set '{flag}'" for flag in what_if.change.flags)
+    copied = " ".join(f"--set {quote(flag)}" for flag in what_if.change.flags)
     return Card(what_if.change.words, signed(-what_if.gain), "simulated with the same draws", facts, copied)
 
 
@@ -153,7 +158,10 @@ def _lengths(edges: Any, shares: Mapping[str, Any]) -> dict[str, Any]:
         ]
         look = {"colour": LINES[number], "mark": number, "line": True, "size": 2.5}
         series.append({"name": name, **look, "points": points})
-    x = {"label": "tokens of a response", "kind": "number", "log": bool(edges[-1] > WIDE * edges[0])}
+    x: dict[str, Any] = {"label": "tokens of a response", "kind": "number"}
+    if edges[-1] > WIDE * edges[0]:
+        powers = (10**power * factor for power in range(7) for factor in (1, 3))
+        x |= {"log": True, "texts": [[at, f"{at:,}"] for at in powers if edges[0] <= at <= edges[-1]]}
     return chart_of(x, {"label": "share of the responses", "kind": "share", "zero": True}, series)
 
 

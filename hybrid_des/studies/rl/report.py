@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hybrid_des.report.text import folded, labelled
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.rl import MeasuredTrainer, Rl
-from hybrid_des.studies.rl.figures import BEFORE_SYNC, PAUSED, LoopFigures, Spread
+from hybrid_des.studies.rl.figures import BEFORE_SYNC, LoopFigures, Spread
 from hybrid_des.studies.rl.loop import NOTES
 from hybrid_des.studies.rl.whatifs import WhatIf
 from hybrid_des.units import format_number, format_seconds, format_share
@@ -87,7 +87,7 @@ def render(
 
 def verdict_of(figures: LoopFigures, tried: Sequence[WhatIf]) -> str:
     """What is lost, and what would help, in one sentence; every change was simulated with the same draws."""
-    helping = [what_if for what_if in _without_equals(tried) if what_if.gain > LEAST][:MOST_SHOWN]
+    helping = [what_if for what_if in without_equals(tried) if what_if.gain > LEAST][:MOST_SHOWN]
     told = [told_what_if(figures, what_if) for what_if in helping]
     if tried and not told:
         others = ", ".join(f"{one.change.words}: {format_seconds(one.cycle)}" for one in tried[:MOST_SHOWN])
@@ -96,23 +96,24 @@ def verdict_of(figures: LoopFigures, tried: Sequence[WhatIf]) -> str:
     return f"{'; '.join([_lost_time(figures), *told])}."
 
 
-def _without_equals(tried: Sequence[WhatIf]) -> list[WhatIf]:
-    """What-ifs without those of a kind that gain no more than the one before them of this kind, with older samples."""
-    kept: list[WhatIf] = []
-    for what_if in tried:
-        if not any(one.change.kind == what_if.change.kind and one.gain > what_if.gain - LEAST for one in kept):
-            kept.append(what_if)
-    return kept
+def without_equals(tried: Sequence[WhatIf]) -> list[WhatIf]:
+    """One what-if of each kind: of those that gain about as much as the best, the one with the youngest samples."""
+    kinds = {what_if.change.kind: [one for one in tried if one.change.kind == what_if.change.kind] for what_if in tried}
+    best = []
+    for several in kinds.values():
+        most = max(one.gain for one in several)
+        best.append(min((one for one in several if one.gain > most - LEAST), key=lambda one: one.age))
+    return sorted(best, key=lambda one: one.cycle)
 
 
 def _lost_time(figures: LoopFigures) -> str:
     """What the sides lose of a cycle."""
     cycle = format_seconds(figures.cycle)
     if figures.rl.colocated:
-        tail = format_seconds(figures.per_cycle(figures.tail, figures.rollout_gpus))
+        tail = format_seconds(figures.idle * figures.cycle)
         turn = format_seconds(figures.generation)
         return f"Generation takes {turn} of {cycle}, in which a GPU idles {tail} while others still generate"
-    idle = figures.per_cycle(sum(figures.engines[state] for state in PAUSED), figures.rollout_gpus)
+    idle = figures.idle * figures.cycle
     if figures.wait < SHOWN * figures.cycle:
         return f"The trainer does not wait, an engine idles {format_seconds(idle)} of {cycle}"
     return f"The trainer waits {format_seconds(figures.wait)} of {cycle}, an engine idles {format_seconds(idle)}"
@@ -146,7 +147,8 @@ def _setup(figures: LoopFigures) -> str:
 def _cycle(figures: LoopFigures) -> str:
     count = figures.measured
     warm = f" after {figures.warm_up} of warm-up" if figures.warm_up else ""
-    mean = f"mean of {count} cycles{warm}" if count > 1 else f"one cycle{warm}"
+    batches = f" of {figures.rl.sync.every} batches" if figures.rl.sync.every > 1 else ""
+    mean = f"mean of {count} cycles{batches}{warm}" if count > 1 else f"one cycle{batches}{warm}"
     rate = f"{format_number(figures.samples_per_s)} samples/s, {format_number(figures.tokens_per_s)} tokens/s"
     per_gpu = format_number(figures.tokens_per_gpu_s)
     return f"{format_seconds(figures.cycle)} from sync to sync ({mean}): {rate}, {per_gpu} per GPU"
@@ -168,9 +170,8 @@ def engines_said(figures: LoopFigures) -> Iterator[str]:
         times = {ENGINE_WORDS[state]: time for state, time in figures.lent.items()}
         yield f"{lent} lent GPUs: {_parts(figures, times, lent)}"
     if not figures.rl.colocated:
-        idle = sum(figures.engines[state] for state in PAUSED) / (figures.rollout_gpus * figures.time)
         shown = format_share(figures.idle_by_last_pause)
-        yield f"idle {format_share(idle)} without syncs; verl's rollouter/idle_ratio would show {shown}"
+        yield f"idle {format_share(figures.idle)} without syncs; verl's rollouter/idle_ratio would show {shown}"
 
 
 def _parts(figures: LoopFigures, times: Mapping[str, int], gpus: int) -> str:

@@ -74,7 +74,7 @@ class WhatIf:
         cycle: mean seconds of a cycle.
         wait: seconds of it in which the trainer waits for samples.
         age: mean age of trained samples, in syncs.
-        idle: share of the engines' time in which they do not generate.
+        idle: share of the engines' time in which they are idle.
         gain: share of today's cycle that is saved.
     """
 
@@ -122,10 +122,8 @@ def simulated(change: Change, cycle: float, build: Build, loop: Loop) -> WhatIf:
     """
     scenario = change.scenario or build(change.settings)
     figures = figures_of(scenario, loop(scenario))
-    idle = 1 - figures.rollout_busy
-    return WhatIf(
-        change._replace(scenario=None), figures.cycle, figures.wait, figures.ages.mean, idle, 1 - figures.cycle / cycle
-    )
+    gain = 1 - figures.cycle / cycle
+    return WhatIf(change._replace(scenario=None), figures.cycle, figures.wait, figures.ages.mean, figures.idle, gain)
 
 
 def _simulated(change: Change, cycle: float, build: Build, loop: Loop) -> WhatIf | None:
@@ -209,7 +207,7 @@ def _without_checks(scenario: Scenario, rl: Rl, data: int, nodes: Sequence[int],
 
 def _ahead(rl: Rl) -> Iterator[Change]:
     """More samples begun before those before them are trained."""
-    for more in (Fraction(1, 2), Fraction(1)):
+    for more in () if rl.barrier else (Fraction(1, 2), Fraction(1)):
         ahead = rl.ahead + more
         yield Change("ahead", f"ahead {format_number(float(ahead))}", {"rl.ahead": ahead})
     if rl.lend is not None:

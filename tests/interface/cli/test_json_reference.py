@@ -12,10 +12,19 @@ from hybrid_des.interface.cli import command_files
 PAGE = (ROOT / "docs/reference/json.md").read_text(encoding="utf-8")
 SECTIONS = {text.partition("\n")[0]: text for text in PAGE.split("\n## ")[1:]}
 WHOLE = {  # sections whose tables have all keys of their command; others name some of them
-    "Several jobs", "compare", "explain", "explain --memory", "search", "spread", "goodput", "costs", "collective",
-    "gpus", "models", "topology", "schedules", "init", "export", "validate and measure",
+    "Several jobs", "A loop of reinforcement learning", "compare", "explain", "explain --memory", "search", "spread",
+    "goodput", "costs", "collective", "gpus", "models", "topology", "schedules", "init", "export",
+    "validate and measure",
 }  # fmt: skip
-SLOW = {"Several jobs", "explain", "search", "spread", "goodput", "validate and measure"}  # seconds each
+SLOW = {
+    "Several jobs",
+    "A loop of reinforcement learning",
+    "explain",
+    "search",
+    "spread",
+    "goodput",
+    "validate and measure",
+}  # seconds each
 COMMANDS = {
     title: shlex.split(command[1])
     for title, text in SECTIONS.items()

@@ -1,10 +1,14 @@
 """Commands on a file with `rl`: those that simulate the loop, take its training step, or refuse it."""
 
+import argparse
 import csv
 import json
 
 import pytest
 from support.small_loop import TEXT
+
+from hybrid_des.interface.cli.loops import loop_notes
+from hybrid_des.scenario.loops import ALONE
 
 SWEEP = "sweep: [{rl.ahead: [0, 1]}]\n"
 
@@ -100,6 +104,13 @@ def test_commands_of_a_step_say_that_it_is_alone(run, file, tmp_path, command):
     code, _, err = run(*given)
     assert f"note: {file}: rl is left out: this is the training step alone" in err[0]
     assert code == 0, err
+
+
+@pytest.mark.parametrize("command", ["live", "costs", "export", "figure"])
+def test_every_command_of_a_step_has_a_note(file, command):
+    args = argparse.Namespace(file=str(file), set=[])
+    assert loop_notes(command, args) == [f"{file}: {ALONE}"]
+    assert loop_notes("topology", args) == []
 
 
 @pytest.mark.parametrize("command", ["compare", "spread", "goodput"])

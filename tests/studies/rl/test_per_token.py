@@ -19,7 +19,7 @@ def drawn_case(number):
     samples, size, every = r.choice([1, 2, 3]), r.choice([2, 4]), r.choice([1, 1, 2])
     updates = r.choice([1, 2])
     prompt, longest = r.choice([1, 5, 9]), r.choice([3, 12, 30])
-    rest = {"ahead": r.choice([0, Fraction(1, 2), 1, 2]), "counted": r.choice(["sync", "now"])}
+    rest = {"ahead": r.choice([0, Fraction(3, 10), 1, 2]), "counted": r.choice(["sync", "now"])}
     barrier = r.random() < 0.2 and every == 1
     drop = r.choice([None, None, 0, 1])
     case = SimpleNamespace(

@@ -90,6 +90,7 @@ CUTS = (  # comments, which would absorb most mutations, and sizes, so that a ca
     (r"nodes: (512|16384)\b", "nodes: 16"),
     (r"data: (256|8192)\b", "data: 8"),
     (r"replications: 32", "replications: 2"),
+    (r"^  (updates|take): \d+", r"  \1: 1"),
     (r"(parallel\.pipeline: )\[[^\]]*\]", r"\1[2, 4]"),
 )
 
