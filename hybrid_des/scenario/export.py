@@ -106,6 +106,8 @@ def json_schema() -> JsonSchemaValue:
         model: definitions.pop(name_of[model]) for model in models
     }
     for section in choosing:
+        if section.__name__ not in definitions:
+            continue  # no section of a file: a study changes one for itself
         properties = definitions[section.__name__]["properties"]
         del properties["options"]
         for key, readers in section.plugins.readers().items():

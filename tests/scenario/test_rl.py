@@ -36,3 +36,10 @@ def test_what_is_wrong_is_one_line(keys, told):
     with pytest.raises(ScenarioError) as raised:
         loop_scenario(**keys)
     assert str(raised.value).startswith(f"scenario: {told}") and "\n" not in str(raised.value)
+
+
+def test_what_a_study_makes_of_sections_is_not_in_the_schema():
+    import hybrid_des.studies.rl.trainer  # noqa: F401 - its models without gradients are sections too
+    from hybrid_des.scenario.export import json_schema
+
+    assert "_ForwardModel" not in json_schema()["$defs"]
