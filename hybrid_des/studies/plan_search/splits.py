@@ -29,6 +29,14 @@ ALLOWANCES = (0, 0.5, 1, 2)
 Values = Mapping[str, Any]
 
 
+def of_one_kind(rl: Any) -> Any:
+    """An unread section whose only kind of engines is no list, so that axes can name its keys."""
+    engines = rl.get("rollout") if isinstance(rl, Mapping) else None
+    if isinstance(engines, list | tuple) and len(engines) == 1:
+        return {**rl, "rollout": engines[0]}
+    return rl
+
+
 def values_of_axis(document: Document, written: Scenario, name: str) -> Sequence[Values]:
     """The cases of an axis that is named without values.
 

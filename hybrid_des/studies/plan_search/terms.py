@@ -144,6 +144,8 @@ def settings_of(document: Document, imports: Sequence[str] = ()) -> Settings:
     block, problems = _block({} if given in (None, "none") else given, document)
     axes: tuple[tuple[Case, ...], ...] = ()
     loops = values.get("rl") not in (None, "none")
+    if loops:
+        values["rl"] = splits.of_one_kind(values["rl"])
     if block.axes is None and loops:
         block = block.model_copy(update={"axes": [*splits.USUAL]})
     if block.axes is not None:

@@ -69,6 +69,14 @@ def test_without_axes_splits_vary():
     assert plans_of({**values, "search": {}}) == plans_of({**values, "search": {"axes": NAMES[:3]}})
 
 
+def test_splits_of_a_scenario_are_those_of_its_file():
+    values = loop()
+    block = values.pop("search")
+    found = search(load(values), {"search": {**block, "axes": NAMES[:1]}})
+    assert [one.least for one in found.ranked] == [one.least for one in search(loop(axes=NAMES[:1])).ranked]
+    assert found.counts[SIMULATED] == 3
+
+
 def test_a_simulated_trainer_has_every_layout_of_its_split():
     values = loop(axes=["rl.rollout.nodes", {"schedule.kind": ["1f1b"]}, {"recompute": ["none"]}])
     del values["rl"]["trainer"], values["parallel"]

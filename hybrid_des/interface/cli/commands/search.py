@@ -4,13 +4,14 @@ The file is a scenario; its `search:` block gives the axes, the objective, and h
 one, layout, micro-batch, recomputation and the schedules of its framework vary. All plans are enumerated; a local
 search from the plan of the file finds good ones early; plans that provably cannot fit, or cannot beat the best one
 found, are skipped, and the others are simulated, the most promising first. Prints the best plans, the
-report of the winner, its launch line, and the flags that differ from the file's.
+report of the winner, its launch line, and the flags that differ from the file's. With `rl`, plans split the GPUs
+between engines and trainer, and the time of a cycle is shown against the mean age of samples.
 """
 
 import argparse
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from math import isfinite
 from typing import Any
@@ -233,6 +234,8 @@ def _table(result: SearchResult, shown: Sequence[Candidate]) -> str:
 
 def _value_text(value: object) -> str:
     """A value in a table; of a list its items, such as tensor-pipeline-data."""
+    if isinstance(value, Mapping):
+        return flow_text(value)
     return "-".join(map(str, value)) if isinstance(value, list | tuple) else str(plain(value))
 
 
