@@ -26,14 +26,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, TypeVar, get_args
 
-from annotated_types import GroupedMetadata
 from pydantic import (
     BaseModel,
     ConfigDict,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
-    PlainValidator,
-    WithJsonSchema,
+    TypeAdapter,
 )
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
@@ -61,7 +59,7 @@ LARGEST = {
 class Section(BaseModel):
     """Strictly validated, immutable named values; unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -73,8 +71,7 @@ class Section(BaseModel):
             key = next((key for key in (field.alias, name) if key in properties), None) if field else None
             if not field or not key or field.description is not None:
                 continue
-            refers = handler.resolve_ref_schema(properties[key]) if "$ref" in properties[key] else {}
-            if refers.get("description") != text:  # once is enough
+            if "$ref" not in properties[key] or inspect.getdoc(field.annotation) != text:  # once is enough
                 properties[key]["description"] = text
         return described
 
@@ -168,34 +165,46 @@ def _metadata(metadata: Any, annotation: Any) -> Iterator[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Reads(GroupedMetadata):
+class Reads:
     """A field's reader, which replaces pydantic's validation, and its JSON Schema."""
 
     read: Callable[[Any], Any]
     schema: dict[str, Any]
 
-    def __iter__(self) -> Iterator[Any]:
-        yield PlainValidator(lambda value: self.read(plain(value)))
-        yield WithJsonSchema(self.schema)
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(lambda value: self.read(plain(value)))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {**self.schema}
 
 
-@dataclass(frozen=True)
-class Later:
-    """A section that few scenarios have, or `none`: it is built when the first one is read, which takes 10 ms."""
+@dataclass(frozen=True, eq=False)
+class ReadsAs:
+    """A field's reader, and the type that it has in files, of which only a JSON Schema builds anything."""
 
-    kind: type[Section]
+    read: Callable[[Any], Any]
+    written: Any
 
-    def __get_pydantic_core_schema__(self, _: Any, __: GetCoreSchemaHandler) -> CoreSchema:
-        """Validate with the section's own validator, which pydantic builds when it is first used."""
-        return core_schema.no_info_plain_validator_function(self._read)
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.read)
 
-    def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """The section, or none."""
-        self.kind.model_rebuild()
-        return {"anyOf": [{"const": "none"}, handler(self.kind.__pydantic_core_schema__), {"type": "null"}]}
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(TypeAdapter(self.written).core_schema)
 
-    def _read(self, value: Any) -> Section | None:
-        return None if value in (None, "none") else self.kind.model_validate(value)
+
+def given(section: type[Section], written: Any = None, *, none: bool = False) -> ReadsAs:
+    """A section that few files have: its checks are built when one has it, not at every start.
+
+    Args:
+        section: its class.
+        written: its type in files, if another.
+        none: whether `none` is written for None.
+    """
+
+    def read(value: Any) -> Section | None:
+        return None if value is None or (none and value == "none") else section.model_validate(value)
+
+    return ReadsAs(read, section | None if written is None else written)
 
 
 def table_file(read: Callable[[str | Path], Any], *known: type) -> Reads:

@@ -129,7 +129,8 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> Entry[T]:
         """Look up a name; the error for an unknown one suggests similar names."""
-        self._import_siblings()
+        if not self._import_namesake(name):
+            self._import_siblings()
         if name not in self._entries:
             raise UsageError(unknown(name, self._entries))
         return self._entries[name]
@@ -138,6 +139,15 @@ class Registry(Generic[T]):
         """All names, sorted."""
         self._import_siblings()
         return sorted(self._entries)
+
+    def _import_namesake(self, name: str) -> bool:
+        """Import no more than the file that is called as a plug-in; false if there is none that registers it."""
+        if self._complete or not name.isidentifier() or name.startswith("_"):
+            return False
+        if importlib.util.find_spec(f"{self._package}.{name}") is None:
+            return False
+        importlib.import_module(f"{self._package}.{name}")
+        return name in self._entries
 
     def _import_siblings(self) -> None:
         if self._complete:

@@ -104,16 +104,16 @@ class LayerCosts:
 
     operations: tuple[tuple[Operation, Times], ...]
     times: Times
-    again: float
     forward: tuple[Exchange, ...]
-    backward: tuple[Exchange, ...]
-    kept: int
-    weight_share: Fraction
-    transient: int
-    widest: int
-    weight_gradients: int
     message: int
-    parameters: tuple[int, int]
+    again: float = 0.0
+    backward: tuple[Exchange, ...] = ()
+    kept: int = 0
+    weight_share: Fraction = Fraction(0)
+    transient: int = 0
+    widest: int = 0
+    weight_gradients: int = 0
+    parameters: tuple[int, int] = (0, 0)
     frozen: tuple[int, int] = (0, 0)
     offloaded: int = 0
 
@@ -189,16 +189,8 @@ def _forward_only(layer: Layer, basis: CostBasis, parts: Parts, forward: Sequenc
     return LayerCosts(
         operations=tuple((operation, Times(took.forward)) for operation, took in parts),
         times=Times(sum(took.forward for _, took in parts)),
-        again=0.0,
         forward=tuple(forward),
-        backward=(),
-        kept=0,
-        weight_share=Fraction(0),
-        transient=0,
-        widest=0,
-        weight_gradients=0,
         message=-(-layer.output * layer.streams * basis.tokens // basis.parallel.tensor),
-        parameters=(0, 0),
         frozen=_parameters(layer.frozen, basis),
     )
 

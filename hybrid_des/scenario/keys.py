@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr
 from hybrid_des import collectives
 from hybrid_des.cluster import gpus
 from hybrid_des.errors import UsageError
-from hybrid_des.options import Count, Flag, Section, Text, choice, whole
+from hybrid_des.options import Count, Flag, Section, Text, choice, given, whole
 from hybrid_des.scenario.sections.bill import PowerOrNone, PriceOrNone, TrainOrNone
 from hybrid_des.scenario.sections.cluster import QUANTISED, WIDE, Cluster
 from hybrid_des.scenario.sections.data import DataOrNone
@@ -63,7 +63,7 @@ class ScenarioKeys(Section):
     cluster: Cluster
     parallel: Parallel = Field(default_factory=Parallel)
     schedule: Schedule
-    workload: Workload | None = None
+    workload: Annotated[Workload | None, given(Workload)] = None
     model: PublishedOrOwn = None
     """Instead of `workload`: the network that is trained; a published one by name, or its sizes."""
     precision: Annotated[str, choice("bf16", "fp16", *QUANTISED, *WIDE)] = "bf16"

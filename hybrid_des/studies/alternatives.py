@@ -9,7 +9,6 @@ from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.shortcuts.run import run
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
-from hybrid_des.workload.models.kinds.transformer import Transformer
 
 MOST_EVENTS = 200_000  # of the run beyond which nothing else is simulated
 
@@ -45,7 +44,11 @@ def alignment(scenario: Scenario, step: float, events: int, build: Build) -> Ite
 
 def misaligned(scenario: Scenario) -> Iterator[Misaligned]:
     """Sizes of a transformer whose share on a tensor rank is no multiple of 16 bytes in 16 bits."""
-    options = None if scenario.model is None else scenario.model.options
+    if scenario.model is None:
+        return
+    from hybrid_des.workload.models.kinds.transformer import Transformer  # half a tenth of the shortest run
+
+    options = scenario.model.options
     if not isinstance(options, Transformer):
         return
     ranks = scenario.parallel.tensor

@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import pytest
+from support.campaigns import thinned
 from support.scenarios import merged
 
 from hybrid_des import compare, load, simulate
@@ -33,6 +34,7 @@ LAYOUTS = {
     "messages of layers": {"parallel": {"tensor": 4, "data": 2}, "tensor_traffic": "messages"},
 }
 PAIRS = [*pairwise(LAYOUTS), ("messages of layers", "replicas")]
+QUICK = [("tensor and pipeline", "layers sharded"), ("experts", "a slow GPU")]
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +43,7 @@ def _folded(monkeypatch):
     monkeypatch.setattr(sizes, "MESSAGES_FOLDED", 1)
 
 
-@pytest.mark.parametrize(("first", "second"), PAIRS)
+@pytest.mark.parametrize(("first", "second"), thinned(PAIRS, [pair for pair in PAIRS if pair not in QUICK]))
 def test_layouts_are_compared_with_a_page_of_both(first, second):
     both = compare(*(load(merged(BASE, LAYOUTS[name])) for name in (first, second)))
     for side, name in ((both.a, first), (both.b, second)):

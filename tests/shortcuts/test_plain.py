@@ -25,7 +25,7 @@ DRAWN = {  # kind of random scenario → how to draw one, and what is left out o
     "layers": (hot_experts, LAYERS, 2),
     "stretches": (lambda rng: scenario_from({**stretched_values(rng), "record": "compute"}), STRETCHES, 3),
 }
-BATCHES, EACH = 15 * TIMES, 20
+BATCHES, EACH = 8 * TIMES, 20
 SMALL = [
     "a100_8x", "h100_2x8", "slow_gpu_h100_2x8", "contention_slower", "prototype_12gpu", "resnet50_4stages", "first",
     "llama3.1-8b_8", "dgx1_cube_mesh", "jitter_64", "vit-l_8", "experiments/base",

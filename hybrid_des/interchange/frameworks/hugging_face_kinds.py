@@ -16,6 +16,16 @@ from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN
 Change = Mapping[str, Any]  # keys of a block that differ from the model's
 NONE = "none"
 KNOWN = "h100"  # a GPU with rates of linear mixers
+_ONLY = {"experts": NONE, "ffn": NONE}
+LETTERS: dict[str, dict[str, Any]] = {  # layers of one half in patterns of Megatron-LM
+    "M": {"mixer": "mamba2", **_ONLY},
+    "*": {"mixer": "attention", **_ONLY},
+    "E": {"mixer": NONE},
+    "-": {"mixer": NONE, "experts": NONE},
+    "G": {"mixer": "delta", **_ONLY},
+    "+": {"mixer": "latent", **_ONLY},
+}
+LETTERS_OF_NEMOTRON = "M*E-"
 
 
 class Settings(Protocol):
@@ -66,6 +76,12 @@ def machine_of(model: Mapping[str, Any]) -> dict[str, Any]:
     if model.get("lightning"):
         return {"efficiency.lightning": UNKNOWN}
     return {"cluster.gpu": KNOWN} if any(model.get(key) for key in ("mamba", "delta", "kda")) else {}
+
+
+def layer_of_letter(letter: str, *, latent: bool = False) -> Change:
+    """What a layer with such a letter has of its own; attention is latent where the model's is."""
+    change = LETTERS[letter]
+    return change if latent or letter != "*" else {key: value for key, value in change.items() if key != "mixer"}
 
 
 def name_of(change: Change) -> str:
@@ -141,20 +157,15 @@ def _mamba(config: Settings) -> dict[str, Any]:
 
 def _nemotron_h(config: Settings, model: Mapping[str, Any]) -> Layers:
     """Letters: M Mamba-2, * attention, E experts, - an MLP; every layer has one half."""
-    known: dict[str, Change] = {
-        "M": {"mixer": "mamba2", "experts": NONE, "ffn": NONE},
-        "*": {"experts": NONE, "ffn": NONE},
-        "E": {"mixer": NONE},
-        "-": {"mixer": NONE, "experts": NONE},
-    }
     config.pass_over("hybrid_override_pattern", "moe_shared_expert_overlap")
     latent = config.size(("moe_latent_size",))
     experts = {"router_bias": True, **({"latent": latent} if latent else {})}
     text = config.values.get("hybrid_override_pattern")
-    if not isinstance(text, str) or not set(text) <= known.keys():
-        raise UsageError(f"{config.name}: hybrid_override_pattern: expected letters of {', '.join(known)}")
+    if not isinstance(text, str) or not set(text) <= {*LETTERS_OF_NEMOTRON}:
+        expected = ", ".join(LETTERS_OF_NEMOTRON)
+        raise UsageError(f"{config.name}: hybrid_override_pattern: expected letters of {expected}")
     sizes = {"mamba": _mamba(config), **({"experts": experts} if "E" in text else {})}
-    return Layers([known[letter] for letter in text], sizes)
+    return Layers([layer_of_letter(letter) for letter in text], sizes)
 
 
 def _linear(config: Settings, model: Mapping[str, Any]) -> Layers:

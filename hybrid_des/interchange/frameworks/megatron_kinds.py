@@ -13,10 +13,11 @@ before 2026.
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby, pairwise
 from typing import Any
 
-from hybrid_des.interchange.frameworks.hugging_face_kinds import NONE, kinds_of, name_of
+from hybrid_des.interchange.frameworks.hugging_face_kinds import LETTERS, NONE, kinds_of, layer_of_letter, name_of
 from hybrid_des.interchange.frameworks.launch_line import Given, Rule, Values
 from hybrid_des.interchange.frameworks.variants import MODULES
 from hybrid_des.workload.models.block import Block
@@ -26,15 +27,6 @@ PATTERNS = ("--hybrid-layer-pattern", "--hybrid-override-pattern")
 _OF_MODULES = "--mtp-hybrid-override-pattern"
 EXPERTS, SKIPS = "--moe-layer-freq", "--window-attn-skip-freq"
 _VARIANT, _LINEAR = "--experimental-attention-variant", "--linear-attention-freq"
-_ONLY = {"experts": NONE, "ffn": NONE}
-LETTERS: dict[str, dict[str, Any]] = {
-    "M": {"mixer": "mamba2", **_ONLY},
-    "G": {"mixer": "delta", **_ONLY},
-    "*": {"mixer": "attention", **_ONLY},
-    "+": {"mixer": "latent", **_ONLY},
-    "-": {"mixer": NONE, "experts": NONE},
-    "E": {"mixer": NONE},
-}
 _DELTA = {  # key → flag and default
     "key_heads": ("--linear-num-key-heads", 16), "value_heads": ("--linear-num-value-heads", 32),
     "key_size": ("--linear-key-head-dim", 128), "value_size": ("--linear-value-head-dim", 128),
@@ -137,21 +129,16 @@ def _read(given: Given) -> Values:
     given.words("--spec")
     given.words("--mtp-spec")
     stages, of_modules = pattern_in(text)
+    changes = partial(layer_of_letter, latent="--multi-latent-attention" in given)
     letters, of_modules = "".join(stages), of_modules or ((modules.strip("\"'"),) * max(1, count) if modules else ())
-    own = {f"model.{key}": value for key, value in kinds_of([_changes(given, letter) for letter in letters]).items()}
+    own = {f"model.{key}": value for key, value in kinds_of([changes(letter) for letter in letters]).items()}
     own["model.layers"] = len(letters)
     own |= {f"model.{key}": sizes[key] for key, letter in (("mamba", "M"), ("delta", "G")) if letter in letters}
     if of_modules:
         count = max(count, len(of_modules))
-        names = " ".join(name_of(_changes(given, letter)) for letter in of_modules[0])
+        names = " ".join(name_of(changes(letter)) for letter in of_modules[0])
         own["model.predictions"] = {"kinds": names, "passes" if repeated else "count": count}
     return own
-
-
-def _changes(given: Given, letter: str) -> dict[str, Any]:
-    change = LETTERS[letter]
-    plain = letter == "*" and "--multi-latent-attention" not in given
-    return {key: value for key, value in change.items() if not (plain and key == "mixer")}
 
 
 def _mixed(given: Given, linear: Sequence[int] | None) -> dict[str, Any]:

@@ -54,6 +54,7 @@ class Imported(NamedTuple):
         unmodelled: settings that have no equal here, each with what is wrong in the figures.
         minor: how many of `unread`, at its end, have names that speak of no model, plan, memory or time.
         read: settings that are called otherwise here, each with its name.
+        sources: values that come from lines of a log, each with these.
     """
 
     values: Values
@@ -64,6 +65,7 @@ class Imported(NamedTuple):
     unmodelled: tuple[str, ...] = ()
     minor: int = 0
     read: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
 
 def values_of(scenario: Scenario) -> dict[str, Any]:
@@ -174,6 +176,7 @@ def scenario_file(name: str, imported: Imported, overrides: Sequence[str]) -> tu
     if isinstance(machine := stated["cluster"], dict):
         stated["cluster"] = {"gpu": catalogue.DEFAULT, **machine}
     notes = {
+        "from the log": imported.sources,
         "not modelled": imported.unmodelled,
         "assumed": imported.assumed,
         "not understood": imported.unread,

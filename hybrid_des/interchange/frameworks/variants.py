@@ -14,12 +14,8 @@ _OF_KINDS, _OF_EXPERTS = ("kinds", "mixer", "gate", "sinks"), ("shared_ffn", "sh
 def unsaid_of_variants(values: Mapping[str, Any]) -> Iterator[str]:
     """The keys of a model that no flag expresses; `values` are those of a scenario by path."""
     yield from (f"model.{key}" for key in KEYS if values.get(f"model.{key}"))
-    if values.get("model.mlp") == "geglu":
-        yield "model.mlp: geglu"
-    if values.get("model.quantised") is False:
-        yield "model.quantised: false"
-    if values.get("model.qk_norm") == "layer":
-        yield "model.qk_norm: layer"
+    stated = {"mlp": "geglu", "quantised": False, "qk_norm": "layer"}
+    yield from (f"model.{key}: {str(one).lower()}" for key, one in stated.items() if values.get(f"model.{key}") == one)
 
 
 def unsaid_of_layers(values: Mapping[str, Any]) -> Iterator[str]:

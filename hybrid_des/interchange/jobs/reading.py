@@ -63,6 +63,26 @@ def read_job(
     return _scenario(stated, fixed or {}, model, str(files[-1]))
 
 
+def read_settings(
+    flat: Flat, tool: str, name: str, fixed: Mapping[str, Any] | None = None, model: Imported | None = None
+) -> Imported:
+    """A scenario's values from settings that are read already, by dotted key.
+
+    Args:
+        flat: the settings.
+        tool: the program, by its name in `TOOLS`.
+        name: where they come from, for errors.
+        fixed: values by path that hold in any case.
+        model: its values, from a config.json.
+
+    Raises:
+        UsageError: a value is wrong; the message names it.
+    """
+    stated = Stated()
+    translate(flat, TOOLS[tool], name, stated)
+    return _scenario(stated, fixed or {}, model, name)
+
+
 def _read(file: Path, tool: str | None, stated: Stated, users: tuple[Path, ...], user: Tool | None = None) -> Tool:
     """Read a file above those that it names; one that is not recognised is of the program of its user, or of the last.
 

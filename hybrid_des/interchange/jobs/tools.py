@@ -126,8 +126,8 @@ def _has(flat: Flat, pattern: str) -> bool:
 TOOLS: Mapping[str, Tool] = {
     name: Tool(name)
     for name in (
-        "primus", "megatron_recipes", "nemo_rl", "verl", "slime", "megatron_bridge", "nemo", "nanotron", "maxtext",
-        "torchtitan", "torchtune", "axolotl", "llama_factory", "accelerate", "deepspeed", "trainer",
+        "primus", "megatron_recipes", "nemo_rl", "verl", "skyrl", "slime", "megatron_bridge", "nemo", "nanotron",
+        "maxtext", "torchtitan", "torchtune", "axolotl", "llama_factory", "accelerate", "deepspeed", "trainer",
     )
 }  # fmt: skip
 

@@ -16,6 +16,7 @@ from hybrid_des.options import (
     Reads,
     Section,
     describe,
+    given,
     positive,
     quantity,
     whole,
@@ -24,7 +25,6 @@ from hybrid_des.options import (
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.training import PublishedOrOwn
-from hybrid_des.scenario.sections.values import or_none
 
 EXAMPLE = "a price such as 2.5 USD"
 MOST_STEPS = 10**12
@@ -109,9 +109,9 @@ class Train(Section):
     """Instead of `tokens`: the number of steps."""
 
 
-PriceOrNone = Annotated[Price | None, or_none(Price | None)]
-PowerOrNone = Annotated[Power | None, or_none(Power | None)]
-TrainOrNone = Annotated[Train | None, or_none(Train | None)]
+PriceOrNone = Annotated[Price | None, given(Price, none=True)]
+PowerOrNone = Annotated[Power | None, given(Power, none=True)]
+TrainOrNone = Annotated[Train | None, given(Train, none=True)]
 
 
 def misfits_of_bill(

@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Annotated, ClassVar
 
-from pydantic import BeforeValidator, Field, PlainValidator, PrivateAttr, TypeAdapter, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, TypeAdapter, WithJsonSchema
 
 from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.cluster import topologies
@@ -31,6 +31,7 @@ from hybrid_des.options import (
     Flag,
     LinkBandwidth,
     Reads,
+    ReadsAs,
     Section,
     Text,
     choice,
@@ -154,7 +155,7 @@ class NodeKind(Section):
 
 
 _COUNT = whole(1, MOST)
-_KINDS = TypeAdapter(tuple[NodeKind, ...])
+_KINDS = TypeAdapter(tuple[NodeKind, ...], config=ConfigDict(defer_build=True))
 
 
 def _nodes(value: object) -> int | tuple[NodeKind, ...]:
@@ -169,10 +170,7 @@ def _nodes(value: object) -> int | tuple[NodeKind, ...]:
 
 Nodes = Annotated[
     int | tuple[NodeKind, ...],
-    PlainValidator(
-        _nodes,
-        json_schema_input_type=Annotated[int, _COUNT] | Annotated[tuple[NodeKind, ...], Field(min_length=1)],
-    ),
+    ReadsAs(_nodes, Annotated[int, _COUNT] | Annotated[tuple[NodeKind, ...], Field(min_length=1)]),
 ]
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from hybrid_des.options import Flag, TokenCount, whole
+from hybrid_des.options import Flag, TokenCount, given, whole
 from hybrid_des.registry import Entry
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.plugins import Plugins, PluginSection
-from hybrid_des.scenario.sections.values import LengthsName, PackingName, or_none
+from hybrid_des.scenario.sections.values import LengthsName, PackingName
 from hybrid_des.workload import lengths as kinds
 from hybrid_des.workload.lengths import LengthRequest
 from hybrid_des.workload.models.layer import Model
@@ -92,7 +92,7 @@ class Data(PluginSection):
         return LengthRequest(self.lengths.min, most, network.tokens)
 
 
-DataOrNone = Annotated[Data | None, or_none(Data | None)]
+DataOrNone = Annotated[Data | None, given(Data, none=True)]
 
 
 def linear_of(network: Model) -> int:

@@ -24,6 +24,7 @@ from hybrid_des.options import (
     choice,
     decimal,
     describe,
+    given,
     quantity_schema,
     read_positive,
     whole,
@@ -33,7 +34,6 @@ from hybrid_des.options import (
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.training import Parallel
-from hybrid_des.scenario.sections.values import or_none
 from hybrid_des.units import EXAMPLES
 
 OPTIMAL, NEVER = "optimal", "none"
@@ -212,7 +212,7 @@ class Faults(Section):
         Checkpoint | None, BeforeValidator(_never, json_schema_input_type=Literal["none"] | Checkpoint | None)
     ] = None
     """How progress is saved."""
-    elastic: Annotated[Elastic | None, or_none(Literal["none"] | Elastic | None)] = None
+    elastic: Annotated[Elastic | None, given(Elastic, Literal["none"] | Elastic, none=True)] = None
     """Whether the job goes on with fewer replicas."""
 
     @property
@@ -227,7 +227,7 @@ class Faults(Section):
         return tuple(names)
 
 
-FaultsOrNone = Annotated[Faults | None, or_none(Literal["none"] | Faults | None)]
+FaultsOrNone = Annotated[Faults | None, given(Faults, Literal["none"] | Faults, none=True)]
 
 
 def nodes_below(failure: FailureClass, cluster: Cluster) -> int | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from hybrid_des.options import Count, Number, Section, choice, whole
-from hybrid_des.scenario.sections.values import TaskName, or_none
+from hybrid_des.options import Count, Number, Section, choice, given, whole
+from hybrid_des.scenario.sections.values import TaskName
 from hybrid_des.workload.numerics.layers import TrainingSettings
 
 
@@ -36,4 +36,4 @@ class Numerics(Section):
         return TrainingSettings(**{key: value for key, value in self if key != "model"})
 
 
-NumericsOrNone = Annotated[Numerics | None, or_none(Literal["none"] | Numerics | None)]
+NumericsOrNone = Annotated[Numerics | None, given(Numerics, Literal["none"] | Numerics, none=True)]

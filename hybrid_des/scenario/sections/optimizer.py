@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from pydantic import PlainValidator, TypeAdapter
-
-from hybrid_des.options import Bytes, Flag, Section, choice, plain, read_bytes, whole
+from hybrid_des.options import Bytes, Flag, ReadsAs, Section, choice, given, plain, read_bytes, whole
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.workload.optimizers import ADAM, FORMATS, OPTIMIZERS, StateFormats
 
@@ -28,13 +26,10 @@ class State(Section):
     """Of the second moment."""
 
 
-_STATE = TypeAdapter(State)
-
-
 def _state(value: object) -> int | State:
     """Bytes per parameter, or the precision of each part."""
     if isinstance(value, Mapping | State):
-        return _STATE.validate_python(plain(value))
+        return State.model_validate(plain(value))
     return read_bytes(value)
 
 
@@ -56,11 +51,11 @@ class Optimizer(Section):
 
     kind: Annotated[str, choice(*OPTIMIZERS)] = "adam"
     """adam (also AdamW), adam-8bit, sgd, lion, signum or muon."""
-    state: Annotated[int | State | None, PlainValidator(_state, json_schema_input_type=Bytes | State)] = None
+    state: Annotated[int | State | None, ReadsAs(_state, Bytes | State)] = None
     """Bytes of state per parameter, or {master, first, second}. Default: those of its kind, 12 for adam.
 
     8: two moments of 32 bits; 4: two of 16 bits, as PyTorch's Adam has them for parameters of 16 bits."""
-    muon: Muon | None = None
+    muon: Annotated[Muon | None, given(Muon)] = None
     """With muon: {iterations, layout, symmetric, joined}."""
 
     @property

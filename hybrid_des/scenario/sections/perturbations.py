@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PlainValidator, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from hybrid_des.cluster import topologies
 from hybrid_des.cluster.fabric import Fabric, LinkSpec
@@ -18,6 +18,7 @@ from hybrid_des.options import (
     MOST,
     Bytes,
     Reads,
+    ReadsAs,
     Section,
     Text,
     Time,
@@ -124,15 +125,16 @@ class Jitter(PluginSection):
     """Noise of the operating system."""
 
 
-_JITTER = TypeAdapter(tuple[Jitter, ...])
+_SLOW = TypeAdapter(tuple[Slow, ...], config=ConfigDict(defer_build=True))
+_JITTER = TypeAdapter(tuple[Jitter, ...], config=ConfigDict(defer_build=True))
 
 
-def _all_slow(value: object) -> object:
+def _all_slow(value: object) -> tuple[Slow, ...]:
     if value in (None, "none"):
         return ()
     if not isinstance(value, list | tuple):
         raise ValueError(f"expected a list such as [{{gpu: 3, factor: 0.5}}], found {describe(value)}")
-    return value
+    return _SLOW.validate_python(value)
 
 
 def _all_jitter(value: object) -> tuple[Jitter, ...]:
@@ -141,13 +143,8 @@ def _all_jitter(value: object) -> tuple[Jitter, ...]:
     return _JITTER.validate_python(value) if isinstance(value, list | tuple) else (Jitter.model_validate(value),)
 
 
-AllSlow = Annotated[
-    tuple[Slow, ...], BeforeValidator(_all_slow, json_schema_input_type=Literal["none"] | tuple[Slow, ...])
-]
-AllJitter = Annotated[
-    tuple[Jitter, ...],
-    PlainValidator(_all_jitter, json_schema_input_type=Literal["none"] | Jitter | tuple[Jitter, ...]),
-]
+AllSlow = Annotated[tuple[Slow, ...], ReadsAs(_all_slow, Literal["none"] | tuple[Slow, ...])]
+AllJitter = Annotated[tuple[Jitter, ...], ReadsAs(_all_jitter, Literal["none"] | Jitter | tuple[Jitter, ...])]
 
 
 def misfits_of_slow(slow: Sequence[Slow], cluster: Cluster, stages: int) -> Iterator[Problem]:

@@ -25,7 +25,6 @@ from hybrid_des.options import (
     Factor,
     Flag,
     LastingSpan,
-    Later,
     Natural,
     Number,
     Section,
@@ -33,6 +32,7 @@ from hybrid_des.options import (
     Time,
     choice,
     describe,
+    given,
 )
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.cluster import Cluster
@@ -278,7 +278,7 @@ class Rl(Section, defer_build=True):
         return self.rollout[0].on == TRAINER
 
 
-RlOrNone = Annotated[Rl | None, Later(Rl)]
+RlOrNone = Annotated[Rl | None, given(Rl, Literal["none"] | Rl, none=True)]
 
 
 def engine_gpus(rollout: Rollout, cluster: Cluster, trainer: int) -> tuple[int, ...]:

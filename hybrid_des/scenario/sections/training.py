@@ -23,11 +23,13 @@ from hybrid_des.options import (
     Flag,
     OfRanks,
     Reads,
+    ReadsAs,
     Section,
     SharedOptions,
     Time,
     choice,
     describe,
+    given,
     whole,
 )
 from hybrid_des.pipeline import schedules
@@ -261,7 +263,7 @@ class Gradients(PluginSection):
     """Whether buckets are filled up to a multiple of the group's size, as by Megatron's distributed optimizer."""
     every: Count = 1
     """Steps between two exchanges of groups of replicas (`outer`); 1: all replicas are reduced in every step."""
-    outer: Outer | None = None
+    outer: Annotated[Outer | None, given(Outer)] = None
     """The exchange, with `every`."""
     scattered: Annotated[Literal["micro-batch", "step"], choice("micro-batch", "step")] = "micro-batch"
     """With zero-2 and zero-3, outside pipelines: how often gradients are scattered.
@@ -354,17 +356,15 @@ def expanded(value: object) -> object:
     return {**models.expanded(values), "base": values["base"]}
 
 
-def _named_or_own(value: object) -> object:
+def _named_or_own(value: object) -> ModelChoice | None:
     if value is None or value == "none":
         return None
     if not isinstance(value, Mapping | ModelChoice):
         raise ValueError(f"expected the name of a published model, or the sizes of one, found {describe(value)}")
-    return value
+    return ModelChoice.model_validate(value)
 
 
-PublishedOrOwn = Annotated[
-    ModelChoice | None, BeforeValidator(_named_or_own, json_schema_input_type=str | ModelChoice | None)
-]
+PublishedOrOwn = Annotated[ModelChoice | None, ReadsAs(_named_or_own, str | ModelChoice)]
 
 
 def misfits_of_workload(workload: Workload, ranks: int) -> Iterator[Problem]:

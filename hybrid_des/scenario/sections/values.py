@@ -116,7 +116,7 @@ def _path(value: object) -> Path | None:
 
 
 def or_none(schema: object) -> BeforeValidator:
-    """A section that may be written as `none`; `schema` is the type in files."""
+    """A value that may be written as `none`; `schema` is the type in files."""
     return BeforeValidator(lambda value: None if value == "none" else value, json_schema_input_type=schema)
 
 

@@ -12,6 +12,7 @@
 | `measured_trainer` | the same, measured |
 | `weight_sync` | how long new weights take to the engines, as messages |
 | `record` | what happened: samples, spans of engines and of the trainer, takes, syncs |
+| `calibration` | the engines' share of their speed, from what a run took |
 
 All times are whole picoseconds, so that busy and idle times sum to the simulated time exactly.
 """

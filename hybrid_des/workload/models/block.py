@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from hybrid_des.errors import unknown
-from hybrid_des.options import MOST, Count, Flag, Options, Reads, TokenCount, WrittenNone, choice, whole
+from hybrid_des.options import MOST, Count, Flag, Options, Reads, TokenCount, WrittenNone, choice, given, whole
 from hybrid_des.workload.models.mixers import registration as mixers
 from hybrid_des.workload.models.sections import (
     Compressed,
@@ -87,12 +87,12 @@ class AttentionKeys(Options):
     """Whether each head has a learned score that takes attention from all keys, as in GPT-OSS."""
     keys_values: KeysValues | None = None
     """one: values are the keys; shared: both are those of an earlier block with the same window and sizes of heads."""
-    latent: Latent | None = None
+    latent: Annotated[Latent | None, given(Latent)] = None
     """Multi-head latent attention, such as {query: 1536, key_value: 512, nope: 128, rope: 64, value: 128}."""
 
-    indexer: Indexer | None = None
+    indexer: Annotated[Indexer | None, given(Indexer)] = None
     """With latent attention: selects keys, such as {heads: 64, size: 128, top: 2048}."""
-    compressed: Compressed | None = None
+    compressed: Annotated[Compressed | None, given(Compressed)] = None
     """Sizes of mixer compressed, such as {size: 512, rope: 64, query: 1024, out_groups: 8, out_rank: 1024,
     window: 128, ratio: 128}."""
 
@@ -112,15 +112,15 @@ class Block(AttentionKeys):
     mixer: Mixer | None = None
     """What lets tokens see each other; a list: side by side; none: nothing. Default: latent with `latent`,
     else attention."""
-    mamba: Mamba | None = None
+    mamba: Annotated[Mamba | None, given(Mamba)] = None
     """Sizes of mixer mamba2, such as {heads: 128, head_size: 64, groups: 8, state: 128, chunk: 128}."""
-    delta: Delta | None = None
+    delta: Annotated[Delta | None, given(Delta)] = None
     """Sizes of mixer delta, such as {key_heads: 16, value_heads: 32, key_size: 128, value_size: 128}."""
-    kda: Kda | None = None
+    kda: Annotated[Kda | None, given(Kda)] = None
     """Sizes of mixer kda, such as {heads: 32, size: 128}."""
-    lightning: Lightning | None = None
+    lightning: Annotated[Lightning | None, given(Lightning)] = None
     """Sizes of mixer lightning, such as {heads: 64, size: 128}."""
-    conv: Conv | None = None
+    conv: Annotated[Conv | None, given(Conv)] = None
     """Sizes of mixer conv, such as {width: 3}."""
     mixers: dict[str, dict[str, Any]] | None = None
     """Options of mixers of your own, by name."""
@@ -128,7 +128,7 @@ class Block(AttentionKeys):
     """Width of the MLP; none: blocks without experts have no second half."""
     mlp: Mlp = "swiglu"
     """gelu: two matrices and dropout; relu2: two; swiglu, geglu: three matrices (a gate); all but gelu: no dropout."""
-    experts: Experts | None = None
+    experts: Annotated[Experts | None, given(Experts)] = None
     """Mixture of experts, such as {count: 8, active: 2, ffn: 14336}."""
     beside: Flag = False
     """Whether a block with experts has the MLP too, side by side, as in Gemma 4 26B."""

@@ -3,7 +3,7 @@
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from hybrid_des.options import Count, Factor, Flag, Natural, Section, choice
+from hybrid_des.options import Count, Factor, Flag, Natural, Section, choice, given
 from hybrid_des.workload.models.kinds.registration import ModelRefusal
 from hybrid_des.workload.models.routing import Routing
 
@@ -58,7 +58,7 @@ class Compressed(Section):
     """Tokens of a compressed key. Default: there are none."""
     overlap: Flag = False
     """Whether a compressed key is made from the tokens of the one before it too."""
-    indexer: Indexer | None = None
+    indexer: Annotated[Indexer | None, given(Indexer)] = None
     """Selects compressed keys. Default: queries attend to all."""
 
 

@@ -14,7 +14,7 @@ from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import scenario_from
 
 QUICK = (14, 22, 52)  # a pipeline that ends, and two layouts of a single replica
-MANY = 100 * TIMES
+MANY = 40 * TIMES
 SCRIPT = (  # a 13B on 32 GPUs, as scripts start it
     "torchrun --nnodes 4 --nproc-per-node 8 pretrain_gpt.py --num-layers 40 --hidden-size 5120 --ffn-hidden-size 13824 "
     "--num-attention-heads 40 --seq-length 4096 --max-position-embeddings 4096 --vocab-size 32000 "

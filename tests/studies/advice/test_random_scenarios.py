@@ -19,9 +19,9 @@ from hybrid_des.scenario.loading import document_of
 from hybrid_des.studies.plan_search.evaluation import STEPS, evaluate
 from hybrid_des.studies.plan_search.terms import settings_of
 
-QUICK = 3
+QUICK = 1
 BATCHES = 10
-MANY = 20 * TIMES  # of each batch
+MANY = 6 * TIMES  # of each batch
 
 
 def drawn(seed) -> Iterator:

@@ -1,5 +1,6 @@
 """Kinds of blocks and their pattern: counts against published totals, and laws that every mixer keeps."""
 
+import pickle
 from fractions import Fraction
 from typing import get_args
 
@@ -19,6 +20,7 @@ from hybrid_des.options import Section
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.workload.models.block import Block
 from hybrid_des.workload.models.catalogue import expanded, model, names
+from hybrid_des.workload.models.kinds import checks
 from hybrid_des.workload.models.kinds.pattern import expanded as names_in
 from hybrid_des.workload.models.kinds.registration import ModelRefusal
 from hybrid_des.workload.models.mixers import registration as mixers
@@ -126,7 +128,12 @@ def test_scenarios_with_kinds_are_written_and_read():
     kinds = {"a": {"experts": {"ffn": 16}}, "d": {"experts": "none", "ffn": 96}, "n": {"mixer": "none"}}
     found = load(scenario({**BASE, "experts": EXPERTS, "kinds": kinds, "pattern": "a d n d"}))
     assert load(to_mapping(found)) == found
+    assert pickle.loads(pickle.dumps(found)) == found  # as processes of a sweep get it
     assert found.parallel.stages == "balanced"
+
+
+def test_every_size_of_a_mixer_is_checked():
+    assert {mixers.find(name).facts["sizes"] for name in mixers.names()} - {None} == {*checks.SIZES}
 
 
 def test_attention_in_pieces_meets_half_of_a_piece():

@@ -1,11 +1,14 @@
-"""List the shipped scenarios, copy one, or make one from a model's config.json or another program's job.
+"""List the shipped scenarios, copy one, or make one from a model's config.json, another program's job, or a log.
 
 Without a name, the shipped scenarios are listed. A copy comes with the files that it builds on. `--from` takes a
 config.json of Hugging Face, its folder or the name of a published model; `--from-megatron` the flags of
 pretrain_gpt.py, a script or a manifest of Kubernetes that starts it, which is read and not run; `--from-job` the files
 of a job of another program. `--run -- bash run.sh 8B 1` runs the script in a copy of its folder, where torchrun,
-python, srun and others are replaced by programs that record what would start. --from can be combined with any of the
-three. Settings that are unknown, not modelled, not understood, rejected by Megatron-LM or assumed are listed; values
+python, srun and others are replaced by programs that record what would start. --from-verl, --from-nemo-rl,
+--from-slime, --from-skyrl and --from-trl take the log of a run of reinforcement learning: its settings and the means of
+its steady steps become a scenario with an `rl` section, and each number names its lines. --from can be combined with
+any of these.
+Settings that are unknown, not modelled, not understood, rejected by Megatron-LM or assumed are listed; values
 that cannot be read are UNKNOWN until --set states them. Existing files with other contents are kept, unless --force
 replaces them.
 """
@@ -19,7 +22,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.errors import Refusal, UsageError
+from hybrid_des.errors import HybridDesError, Refusal, UsageError
 from hybrid_des.interface.cli.arguments import Parser, add_out, as_path, count, seconds
 from hybrid_des.interface.cli.output import output_width, say, show, show_result, status_line, write_file
 
@@ -29,8 +32,11 @@ if TYPE_CHECKING:
     from hybrid_des.interchange.frameworks.launch_line import Read
     from hybrid_des.interchange.frameworks.scenario_file import Imported
     from hybrid_des.interchange.launched import Outcome
+    from hybrid_des.interchange.loops import Measured
     from hybrid_des.scenario.definition import Scenario
 
+LOOPS = {"verl": "verl", "nemo-rl": "NeMo-RL", "slime": "slime", "skyrl": "SkyRL", "trl": "TRL"}
+SHARE = "rl.rollout.efficiency.reached"
 MOST_MINOR = 8  # settings that are named in one line, of those whose names speak of nothing that is simulated
 
 
@@ -62,6 +68,11 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--tool", metavar="NAME", help="the program of --from-job or --run, where its keys do not identify it"
     )
+    for name, title in LOOPS.items():
+        parser.add_argument(
+            f"--from-{name}", dest=_dest(name), action="append", metavar="LOG", type=as_path,
+            help=f"the log of a run of {title}; after it, other files of the run, such as its script",
+        )  # fmt: skip
     parser.add_argument(
         "--json", action="store_true", help="print the list, the written files, or what was found, as JSON"
     )
@@ -71,17 +82,29 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--force", action="store_true", help="replace existing files, and name them")
 
 
+def _dest(loop: str) -> str:
+    return f"from_{loop.replace('-', '_')}"
+
+
+def _logs(args: argparse.Namespace) -> dict[str, list[Path]]:
+    """The logs that are given, by framework."""
+    return {name: getattr(args, _dest(name)) for name in LOOPS if getattr(args, _dest(name))}
+
+
 def run(args: argparse.Namespace) -> int:
     """Write the files, the scenario last."""
+    logs = _logs(args)
     if sum((args.line is not None, bool(args.job), args.run)) > 1:
         raise UsageError("init: expected one of --from-megatron, --from-job, which reads scripts too, and --run")
+    if len(logs) > 1 or (logs and (args.line is not None or args.job or args.run)):
+        raise UsageError(f"init: expected --from-{next(iter(logs))} alone, or with --from MODEL")
     if args.run != (args.command is not None) or args.command == []:
         raise UsageError("init: expected --run and, after --, what runs the script: init mine --run -- bash run.sh")
     if args.nth is not None and not args.run:
         raise UsageError("init: --nth needs --run")
     if args.tool is not None and not args.job and not args.run:
         raise UsageError("init: --tool needs --from-job or --run")
-    if args.run or args.job or args.model is not None or args.line is not None:
+    if logs or args.run or args.job or args.model is not None or args.line is not None:
         return _import(args)
     if args.set or (args.name is None and args.out is not None):
         where = "--from MODEL, --from-megatron LINE, --from-job FILE, or --run"
@@ -143,14 +166,17 @@ def _import(args: argparse.Namespace) -> int:
     """Write a scenario from elsewhere, and say what it does not hold."""
     from hybrid_des.interchange.frameworks.scenario_file import scenario_file, within_limits, without_stated
 
-    name, imported = _read(args)
+    name, imported, measured = _read(args)
     imported, scenario = within_limits(name, without_stated(imported, args.set), args.set)
     if scenario is not None:
         _refuse_too_large(scenario, quiet=args.json)
+        if measured is not None:
+            imported = _with_share(args, imported, scenario, measured)
     text, unknown = scenario_file(name, imported, args.set)
     (file,) = _write(args, {f"{name}.yaml": text})
     if args.json:
         facts = {
+            "from_log": imported.sources,
             "read": imported.read,
             "assumed": imported.assumed,
             "unknown": unknown,
@@ -165,6 +191,7 @@ def _import(args: argparse.Namespace) -> int:
     show(f"{file}: {then}", verbatim=True)
     known = len(imported.unread) - imported.minor
     for what, lines in (
+        ("from the log", imported.sources),
         ("read", imported.read),
         ("unknown", unknown),
         ("not modelled", imported.unmodelled),
@@ -205,32 +232,63 @@ def _refuse_too_large(scenario: Scenario, *, quiet: bool) -> None:
             raise Refusal(f"{scenario.name}: {refusal}") from None
 
 
-def _read(args: argparse.Namespace) -> tuple[str, Imported]:
-    """The name of the new scenario, and what was found."""
+def _with_share(args: argparse.Namespace, imported: Imported, scenario: Scenario, measured: Measured) -> Imported:
+    """The same with the share of their speed that engines reach, from what the run of a log took."""
+    from hybrid_des.scenario.overrides import overridden
+    from hybrid_des.studies.rl.calibration import HIGHEST, LOWEST, calibrated
+
+    stated = [*overridden(args.set)]
+    if any(path.startswith(SHARE.rpartition(".")[0]) for path in stated):
+        return imported
+    if "cluster.gpu" not in {*imported.values, *stated} and "cluster" not in stated:
+        why = "state cluster.gpu with --set, of whose figures it is a share"
+        return imported._replace(assumed=(*imported.assumed, f"{SHARE}: 1: {why}"))
+    what = "a cycle" if measured.kind == "cycle" else measured.kind
+    try:
+        with status_line(args.json, "simulating the loop of the log"):
+            share = calibrated(scenario, measured.kind, measured.seconds)
+    except HybridDesError as error:  # whoever runs the scenario is told, too
+        return imported._replace(assumed=(*imported.assumed, f"{SHARE}: 1: the loop cannot be simulated: {error}"))
+    if share.value is None:
+        why = f"no value from {LOWEST:.2g} to {HIGHEST:.2g} makes {what} take {measured.seconds:.4g} s, as in the log"
+        return imported._replace(assumed=(*imported.assumed, f"{SHARE}: 1: {why}"))
+    value = float(f"{share.value:.3g}")
+    more = (f"{SHARE}: {value}: at least; with faster engines a cycle takes as long",) if share.is_least else ()
+    return imported._replace(
+        values={**imported.values, SHARE: value},
+        sources=(*imported.sources, f"{SHARE} {value}: {what} takes {measured.seconds:.4g} s then"),
+        assumed=(*imported.assumed, *more),
+    )
+
+
+def _read(args: argparse.Namespace) -> tuple[str, Imported, Measured | None]:
+    """The name of the new scenario, what was found, and what the engines of a log took."""
     from hybrid_des.interchange.frameworks.megatron import FLAGS, read_launch
     from hybrid_des.interchange.frameworks.named_model import read_model, read_with_model
     from hybrid_des.interchange.launched import job_of, launch_of
 
     model_name, model = read_model(args.model) if args.model is not None else ("", None)
+    if logs := _logs(args):
+        return _read_log(args, logs, model)
     if args.job:
-        return args.name or args.job[0].stem, _read_job(args, model)
+        return args.name or args.job[0].stem, _read_job(args, model), None
     if args.line is None and not args.run:
         assert model is not None
-        return args.name or model_name, model
+        return args.name or model_name, model, None
     if args.run:
         launch_name, outcome = _run(args)
         overrides, stated, other_model = _of_job(args, model)
         job = job_of(outcome, args.nth, args.tool, stated, other_model)
         if job is not None:
             args.set = overrides
-            return args.name or launch_name, job
+            return args.name or launch_name, job, None
         label, read = outcome.command, launch_of(outcome, FLAGS, args.nth)
     else:
         launch_name, label, read = _read_text(args.line)
     is_file = label == args.line
     if model is None:
-        return args.name or launch_name, read_launch(read, label, is_file=is_file, overrides=args.set)
-    return args.name or launch_name, read_with_model(read, label, model, args.model, args.set)
+        return args.name or launch_name, read_launch(read, label, is_file=is_file, overrides=args.set), None
+    return args.name or launch_name, read_with_model(read, label, model, args.model, args.set), None
 
 
 def _read_text(line: str) -> tuple[str, str, Read]:
@@ -276,6 +334,17 @@ def _read_job(args: argparse.Namespace, model: Imported | None) -> Imported:
 
     args.set, stated, model = _of_job(args, model)
     return read_job(args.job, args.tool, stated, model)
+
+
+def _read_log(
+    args: argparse.Namespace, logs: dict[str, list[Path]], model: Imported | None
+) -> tuple[str, Imported, Measured | None]:
+    """What to call the run of a log, and what the log says, with a model where one is given."""
+    from hybrid_des.interchange.loops import read_loop
+
+    ((loop, files),) = logs.items()
+    args.set, stated, model = _of_job(args, model)
+    return args.name or files[0].stem, *read_loop(files, loop, stated, model)
 
 
 def _of_job(args: argparse.Namespace, model: Imported | None) -> tuple[list[str], dict[str, Any], Imported | None]:

@@ -6,6 +6,8 @@ from hybrid_des.workload.models.block import Block
 from hybrid_des.workload.models.kinds.registration import ModelRefusal
 from hybrid_des.workload.models.mixers import registration as mixers
 
+SIZES = ("compressed", "conv", "delta", "kda", "latent", "lightning", "mamba")  # keys that are sizes of a mixer
+LOCAL = ("window", "attention_chunk")
 OF_ATTENTION = ("kv_heads", "head_size", "value_size", "keys_values", "sinks")
 
 
@@ -22,7 +24,8 @@ def check_blocks(options: Block, kinds: Mapping[str, Block], states: Mapping[str
     """
     for name, block in kinds.items():
         try:
-            _check_block(block)
+            for option, message in _misfits(block):
+                raise ModelRefusal(option, message)
         except ModelRefusal as refusal:
             if refusal.option.split(".")[0] not in states.get(name, ()):
                 raise
@@ -34,76 +37,69 @@ def check_blocks(options: Block, kinds: Mapping[str, Block], states: Mapping[str
         raise ModelRefusal("ffn", "is required by `experts.dense_layers`")
 
 
-def _check_block(block: Block) -> None:
+def _misfits(block: Block) -> Iterator[tuple[str, str]]:
+    """Options of a block that do not fit the others, and why."""
     if "attention" in block.mixing:
         if block.head_size is None and block.hidden % block.heads:
-            raise ModelRefusal("heads", f"hidden size {block.hidden} is not divisible by {block.heads} heads")
+            yield "heads", f"hidden size {block.hidden} is not divisible by {block.heads} heads"
         if block.kv_heads is not None and block.heads % block.kv_heads:
-            message = f"{block.heads} heads cannot share {block.kv_heads} heads of keys and values"
-            raise ModelRefusal("kv_heads", message)
+            yield "kv_heads", f"{block.heads} heads cannot share {block.kv_heads} heads of keys and values"
     if block.window is not None and block.attention_chunk is not None:
-        raise ModelRefusal("attention_chunk", "replaces `window`; give only one of the two")
-    _check_selection(block)
+        yield "attention_chunk", "replaces `window`; give only one of the two"
+    yield from _misfits_of_selection(block)
     if block.attention == "plain" and (block.window or block.attention_chunk or block.sinks):
-        raise ModelRefusal("attention", "plain: has no windows, chunks or sinks; expected flash")
+        yield "attention", "plain: has no windows, chunks or sinks; expected flash"
     if block.beside and (block.experts is None or block.ffn is None):
-        raise ModelRefusal("beside", "needs `experts` and `ffn`, which are then side by side")
+        yield "beside", "needs `experts` and `ffn`, which are then side by side"
     if not block.mixing and not block.second:
-        raise ModelRefusal("mixer", "none: and no second half; a block has at least one")
+        yield "mixer", "none: and no second half; a block has at least one"
     if block.experts is not None:
         block.experts.check()
-    if block.delta is not None and block.delta.value_heads % block.delta.key_heads:
-        message = f"{block.delta.value_heads} heads of values cannot share {block.delta.key_heads} heads of keys"
-        raise ModelRefusal("delta.key_heads", message)
-    if block.mamba is not None and block.mamba.heads % block.mamba.groups:
-        message = f"{block.mamba.heads} heads cannot be divided into {block.mamba.groups} groups"
-        raise ModelRefusal("mamba.groups", message)
+    delta, mamba = block.delta, block.mamba
+    if delta is not None and delta.value_heads % delta.key_heads:
+        yield "delta.key_heads", f"{delta.value_heads} heads of values cannot share {delta.key_heads} heads of keys"
+    if mamba is not None and mamba.heads % mamba.groups:
+        yield "mamba.groups", f"{mamba.heads} heads cannot be divided into {mamba.groups} groups"
 
 
-def _check_selection(block: Block) -> None:
-    """Check indexers, and attention to compressed keys."""
+def _misfits_of_selection(block: Block) -> Iterator[tuple[str, str]]:
+    """The same of indexers, and of attention to compressed keys."""
     sizes = block.compressed
     if block.indexer is not None and "latent" in block.mixing and not (block.latent and block.latent.query):
-        raise ModelRefusal("indexer", "needs `latent.query`, the vector that its queries are projected from")
+        yield "indexer", "needs `latent.query`, the vector that its queries are projected from"
     if sizes is not None:
         if block.heads % sizes.out_groups:
-            message = f"{block.heads} heads cannot be divided into {sizes.out_groups} groups"
-            raise ModelRefusal("compressed.out_groups", message)
+            yield "compressed.out_groups", f"{block.heads} heads cannot be divided into {sizes.out_groups} groups"
         if sizes.rope > sizes.size:
-            raise ModelRefusal("compressed.rope", f"{sizes.rope} of a key of only {sizes.size}")
+            yield "compressed.rope", f"{sizes.rope} of a key of only {sizes.size}"
         if sizes.ratio is None and (sizes.overlap or sizes.indexer):
             what = "overlap" if sizes.overlap else "indexer"
-            raise ModelRefusal(f"compressed.{what}", "needs `ratio`: without it no key is compressed")
+            yield f"compressed.{what}", "needs `ratio`: without it no key is compressed"
         if sizes.indexer is not None and sizes.indexer.reused:
-            raise ModelRefusal("compressed.indexer.reused", "is of latent attention only")
-    if block.indexer is not None and "latent" in block.mixing:
-        what = "selected keys"
-    elif "compressed" in block.mixing:
-        what = "compressed keys"
-    else:
-        return
-    if block.attention == "plain":
-        raise ModelRefusal("attention", f"plain: has no {what}; expected flash")
-    if not block.causal:
-        raise ModelRefusal("causal", f"false: with {what}, a token attends to those before it; expected true")
-    for key in ("window", "attention_chunk"):
-        if getattr(block, key) is not None:
-            raise ModelRefusal(key, f"has no meaning with {what}")
+            yield "compressed.indexer.reused", "is of latent attention only"
+    kinds = {"selected keys": block.indexer is not None and "latent" in block.mixing}
+    kinds |= {"compressed keys": "compressed" in block.mixing}
+    for what in [name for name, has in kinds.items() if has][:1]:
+        if block.attention == "plain":
+            yield "attention", f"plain: has no {what}; expected flash"
+        if not block.causal:
+            yield "causal", f"false: with {what}, a token attends to those before it; expected true"
+        yield from ((key, f"has no meaning with {what}") for key in LOCAL if getattr(block, key) is not None)
 
 
 def _check_sizes(options: Block, blocks: Sequence[Block]) -> None:
     """Check that mixers have their sizes, and that sizes have a mixer in some block."""
     used = sorted({name for block in blocks for name in block.mixing})
-    sizes = {name: mixers.find(name).facts["sizes"] for name in mixers.names()}
+    sizes = {name: mixers.find(name).facts["sizes"] for name in used}
     if "latent" not in used and any(one.indexer is not None for one in (options, *blocks)):
         raise ModelRefusal("indexer", "no layer has mixer latent, whose keys it selects")
     for block in blocks:
         for name in block.mixing:
             if sizes[name] is not None and getattr(block, sizes[name]) is None:
                 raise ModelRefusal(sizes[name], f"is required by mixer {name}")
-    for key in sorted({key for key in sizes.values() if key is not None}):
-        users = [name for name in sizes if sizes[name] == key]
-        if not {*users} & {*used} and any(getattr(one, key) is not None for one in (options, *blocks)):
+    for key in SIZES:
+        if key not in sizes.values() and any(getattr(one, key) is not None for one in (options, *blocks)):
+            users = [name for name in mixers.names() if mixers.find(name).facts["sizes"] == key]
             raise ModelRefusal(key, f"no layer has mixer {' or '.join(users)}, whose sizes these are")
     if "attention" not in used:
         for key in (*OF_ATTENTION, *(() if "latent" in used else ("gate",))):

@@ -12,14 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import GetJsonSchemaHandler, WrapValidator, create_model
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from hybrid_des.errors import LONGEST_SHOWN, one_line, unknown
-from hybrid_des.options import Reads, Section, WrittenNone, describe
+from hybrid_des.options import Reads, ReadsAs, Section, WrittenNone, describe
 from hybrid_des.workload.models.kinds.registration import ModelRefusal
 
 NONE = "none"
@@ -105,6 +105,12 @@ def order_of(pattern: str | None, kinds: Collection[str], layers: int) -> tuple[
 class _Changes(Section):
     """Changes to the keys of a section."""
 
+    of: ClassVar[type[Section]]
+    besides: ClassVar[tuple[str, ...]]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _changed, (self.of, self.besides, self.model_dump(exclude_unset=True, warnings=False))
+
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         described = super().__get_pydantic_json_schema__(schema, handler)
@@ -113,29 +119,33 @@ class _Changes(Section):
         return described
 
 
-def changes_to(section: type[Section], besides: Collection[str] = ()) -> type[Section]:
+@lru_cache(maxsize=16)
+def changes_to(section: type[Section], besides: tuple[str, ...] = ()) -> type[Section]:
     """A section with the same keys, each optional, or `none` to remove it, without some keys."""
     fields: dict[str, Any] = {}
     for name, field in section.model_fields.items():
         if name in besides:
             continue
-        kept = tuple(one for one in field.metadata if not isinstance(one, WrittenNone))
+        kept = tuple(one for one in field.metadata if not isinstance(one, WrittenNone | ReadsAs))
         inner = _inner(field.annotation)
         whole: Any = Annotated[(inner, *kept)] if kept else inner
         fields[name] = (Annotated[whole | None, WrapValidator(_or_none)], None)
-    return create_model(f"{section.__name__}Changes", __base__=_Changes, **fields)
+    about = "Changes of a model's keys for a kind of blocks; none removes one." if besides else None
+    changes = create_model(f"{section.__name__}Changes", __base__=_Changes, __doc__=about, **fields)
+    changes.of, changes.besides = section, besides
+    return changes
+
+
+def _changed(section: type[Section], besides: tuple[str, ...], values: Mapping[str, Any]) -> Section:
+    """Changes that were pickled."""
+    return changes_to(section, besides).model_validate(values)
 
 
 def _inner(annotation: Any) -> Any:
     """The type of a field; of an optional section, that of changes to it."""
     parts = getattr(annotation, "__args__", ())
     sections = [one for one in parts if isinstance(one, type) and issubclass(one, Section)]
-    return _nested(sections[0]) if len(sections) == 1 and type(None) in parts else annotation
-
-
-@lru_cache(maxsize=16)
-def _nested(section: type[Section]) -> type[Section]:
-    return changes_to(section)
+    return changes_to(sections[0]) if len(sections) == 1 and type(None) in parts else annotation
 
 
 def _or_none(value: Any, read: Any) -> Any:

@@ -22,10 +22,12 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
+from pydantic import GetCoreSchemaHandler, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema
 
 from hybrid_des.errors import UsageError, unknown
-from hybrid_des.options import Count, Flag, Natural, Reads, Section, choice, whole
+from hybrid_des.options import Count, Flag, Natural, Reads, Section, choice, given, whole
 from hybrid_des.workload.models.amounts import ELEMENT, Kept, Parameters
 from hybrid_des.workload.models.block import Block
 from hybrid_des.workload.models.catalogue import merged
@@ -86,8 +88,21 @@ _COUNT = {"type": "integer", "minimum": 0, "maximum": DEEPEST}
 _PREDICTIONS = {"anyOf": [_COUNT, {"type": "object", "properties": {key: {} for key in Predictions.model_fields}}]}
 
 
-class BlockChanges(changes_to(Block, ("hidden", "sequence", "mixers", "streams", "layer_vectors", "written"))):  # type: ignore[misc]
-    """Changes of a model's keys for a kind of blocks; none removes one."""
+class KindOfBlocks(Section):
+    """Stands for `BlockChanges`, whose fields are made when a model has kinds: they would slow down every start."""
+
+    @classmethod
+    def known_keys(cls) -> dict[str, list[FieldInfo]]:
+        """The keys of blocks that may differ by kind."""
+        return _changes().known_keys()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler.generate_schema(_changes())
+
+
+def _changes() -> type[Section]:
+    return changes_to(Block, ("hidden", "sequence", "mixers", "streams", "layer_vectors", "written"))
 
 
 class Transformer(Block):
@@ -113,13 +128,13 @@ class Transformer(Block):
     """Modules that each predict a further token (multi-token prediction); DeepSeek-V3 was trained with 1.
 
     Or {count: 1, kinds: [A, E], passes: 2}: blocks of these kinds, by default as the last of the model, run twice."""
-    kinds: dict[str, BlockChanges] | None = None
+    kinds: dict[str, Annotated[KindOfBlocks, given(KindOfBlocks)]] | None = None
     """Kinds of blocks by name: changes of the keys above, where none removes one."""
     pattern: Pattern | None = None
     """The order of kinds, such as (linear*3 full)*12; it repeats up to `layers`."""
     frozen: Frozen | None = None
     """Weights without gradients: all, or those of the embedding and of so many first blocks. Default: none."""
-    adapters: Adapters | None = None
+    adapters: Annotated[Adapters | None, given(Adapters)] = None
     """With `frozen`: low-rank adapters that are trained (LoRA), such as {rank: 16, on: [queries, values]}."""
 
 

@@ -14,11 +14,12 @@ The kernel is that of flash-linear-attention, chunk_gated_delta_rule. Tensor ran
 
 from fractions import Fraction
 
-from hybrid_des.workload.models.amounts import ELEMENT, Kept, Parameters
+from hybrid_des.workload.models.amounts import ELEMENT, Parameters
 from hybrid_des.workload.models.block import Block
-from hybrid_des.workload.models.layer import Part, linear, weights
+from hybrid_des.workload.models.layer import Part, linear
 from hybrid_des.workload.models.mixers.registration import mixer
-from hybrid_des.workload.models.operations import Elementwise, Scan
+from hybrid_des.workload.models.mixers.scanned import scanned
+from hybrid_des.workload.models.operations import Scan
 
 CHUNK = 64  # tokens
 
@@ -38,25 +39,8 @@ def delta(block: Block) -> Part:
     mixed, joined = 2 * keys + width, 2 * keys + 2 * width
     flop = heads * flop_of(sizes.key_size, size)
     kept = ELEMENT * joined + heads * (4 * (sizes.key_size + size) + ELEMENT * CHUNK)
-    passes = (
-        Elementwise("convolution", 2 * ELEMENT * mixed, 5 * ELEMENT * mixed, "tensor"),
-        Scan(
-            "delta rule",
-            "delta",
-            flop,
-            heads,
-            groups,
-            there=2 * width + 2 * heads,
-            shared=2 * keys,
-            back=width,
-            state=width * sizes.key_size,
-        ),
-        Elementwise("gated norm", 3 * ELEMENT * width, 5 * ELEMENT * width, "tensor"),
-    )
+    sent = {"there": 2 * width + 2 * heads, "shared": 2 * keys, "back": width}
+    rule = Scan("delta rule", "delta", flop, heads, groups, **sent, state=width * sizes.key_size)
     own = (Parameters(tensor=mixed * sizes.conv), Parameters(tensor=2 * heads), Parameters(replicated=size))
-    return (
-        linear("delta in", h, joined + 2 * heads, "columns")
-        + Part(passes, kept=Kept(sequence=ELEMENT * h, tensor=kept))
-        + weights(*own)
-        + linear("delta out", width, h, "rows")
-    )
+    inputs = linear("delta in", h, joined + 2 * heads, "columns")
+    return scanned(h, inputs, rule, "delta out", mixed=mixed, kept=kept, own=own)

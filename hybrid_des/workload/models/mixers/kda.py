@@ -9,12 +9,13 @@ tensor rank has whole; a full gate is one product h → w:
     kept         h and nine vectors of w
 """
 
-from hybrid_des.workload.models.amounts import ELEMENT, Kept, Parameters
+from hybrid_des.workload.models.amounts import ELEMENT, Parameters
 from hybrid_des.workload.models.block import Block
-from hybrid_des.workload.models.layer import Part, linear, weights
+from hybrid_des.workload.models.layer import Part, linear
 from hybrid_des.workload.models.mixers.delta import flop_of
 from hybrid_des.workload.models.mixers.registration import mixer
-from hybrid_des.workload.models.operations import Elementwise, Scan
+from hybrid_des.workload.models.mixers.scanned import scanned
+from hybrid_des.workload.models.operations import Scan
 
 
 @mixer("kda", summary="Kimi delta attention", sizes="kda")
@@ -25,20 +26,11 @@ def kda(block: Block) -> Part:
     n, d = sizes.heads, sizes.size
     width = n * d
     gate = linear("gate", h, width, "columns", keeps=False) if sizes.full_gate else _low_rank("gate", h, d, width)
-    passes = (
-        Elementwise("convolution", 2 * ELEMENT * 3 * width, 5 * ELEMENT * 3 * width, "tensor"),
-        Scan("delta rule", "kda", n * flop_of(d, d), n, n, there=5 * width + n, shared=0, back=width, state=width * d),
-        Elementwise("gated norm", 3 * ELEMENT * width, 5 * ELEMENT * width, "tensor"),
-    )
+    sent = {"there": 5 * width + n, "shared": 0, "back": width}
+    rule = Scan("delta rule", "kda", n * flop_of(d, d), n, n, **sent, state=width * d)
     own = (Parameters(tensor=3 * width * sizes.conv), Parameters(tensor=n + width), Parameters(replicated=d))
-    return (
-        linear("queries, keys, values, beta", h, 3 * width + n, "columns")
-        + _low_rank("decay", h, d, width)
-        + gate
-        + Part(passes, kept=Kept(sequence=ELEMENT * h, tensor=9 * ELEMENT * width))
-        + weights(*own)
-        + linear("kda out", width, h, "rows")
-    )
+    inputs = linear("queries, keys, values, beta", h, 3 * width + n, "columns") + _low_rank("decay", h, d, width) + gate
+    return scanned(h, inputs, rule, "kda out", mixed=3 * width, kept=9 * ELEMENT * width, own=own)
 
 
 def _low_rank(name: str, h: int, rank: int, width: int) -> Part:

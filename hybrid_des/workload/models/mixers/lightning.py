@@ -8,11 +8,12 @@ kept. No public table has the rate of its kernel: `efficiency.lightning` is requ
 
 from fractions import Fraction
 
-from hybrid_des.workload.models.amounts import ELEMENT, Kept, Parameters
+from hybrid_des.workload.models.amounts import ELEMENT, Parameters
 from hybrid_des.workload.models.block import Block
-from hybrid_des.workload.models.layer import Part, linear, weights
+from hybrid_des.workload.models.layer import Part, linear
 from hybrid_des.workload.models.mixers.registration import mixer
-from hybrid_des.workload.models.operations import Elementwise, Scan
+from hybrid_des.workload.models.mixers.scanned import scanned
+from hybrid_des.workload.models.operations import Scan
 
 
 @mixer("lightning", summary="lightning attention", sizes="lightning")
@@ -23,13 +24,7 @@ def lightning(block: Block) -> Part:
     n, d = sizes.heads, sizes.size
     width = n * d
     flop = Fraction(n * (2 * sizes.chunk * d + 4 * d**2))
-    passes = (
-        Scan("lightning attention", "lightning", flop, n, n, there=4 * width, shared=0, back=width, state=width * d),
-        Elementwise("gated norm", 3 * ELEMENT * width, 5 * ELEMENT * width, "tensor"),
-    )
-    return (
-        linear("queries, keys, values, gate", h, 4 * width, "columns")
-        + Part(passes, kept=Kept(sequence=ELEMENT * h, tensor=5 * ELEMENT * width))
-        + weights(Parameters(tensor=width))
-        + linear("lightning out", width, h, "rows")
-    )
+    sent = {"there": 4 * width, "shared": 0, "back": width}
+    core = Scan("lightning attention", "lightning", flop, n, n, **sent, state=width * d)
+    inputs, own = linear("queries, keys, values, gate", h, 4 * width, "columns"), [Parameters(tensor=width)]
+    return scanned(h, inputs, core, "lightning out", kept=5 * ELEMENT * width, own=own)

@@ -18,11 +18,12 @@ per channel.
 
 from fractions import Fraction
 
-from hybrid_des.workload.models.amounts import ELEMENT, Kept, Parameters
+from hybrid_des.workload.models.amounts import ELEMENT, Parameters
 from hybrid_des.workload.models.block import Block
-from hybrid_des.workload.models.layer import Part, linear, weights
+from hybrid_des.workload.models.layer import Part, linear
 from hybrid_des.workload.models.mixers.registration import mixer
-from hybrid_des.workload.models.operations import Elementwise, Scan
+from hybrid_des.workload.models.mixers.scanned import scanned
+from hybrid_des.workload.models.operations import Scan
 
 BACKWARD = 4.5  # see above
 
@@ -38,15 +39,6 @@ def mamba2(block: Block) -> Part:
     flop = chunk * shared + 2 * chunk * width + 4 * width * state
     sent = {"there": 2 * width + n, "shared": shared, "back": width}
     scan = Scan("state space scan", "scan", Fraction(flop), n, g, **sent, backward=BACKWARD, state=width * state)
-    passes = (
-        Elementwise("convolution", 2 * ELEMENT * mixed, 5 * ELEMENT * mixed, "tensor"),
-        scan,
-        Elementwise("gated norm", 3 * ELEMENT * width, 5 * ELEMENT * width, "tensor"),
-    )
     own = [mixed * sizes.conv, mixed, n, n, n, *([width] if sizes.norm else [])]
-    return (
-        linear("mamba in", h, joined, "columns")
-        + Part(passes, kept=Kept(sequence=ELEMENT * h, tensor=ELEMENT * (joined + width)))
-        + weights(*(Parameters(tensor=size) for size in own))
-        + linear("mamba out", width, h, "rows")
-    )
+    inputs, kept = linear("mamba in", h, joined, "columns"), ELEMENT * (joined + width)
+    return scanned(h, inputs, scan, "mamba out", mixed=mixed, kept=kept, own=(Parameters(tensor=size) for size in own))

@@ -1,0 +1,136 @@
+"""The engine's share of its simulated speed, from what a run took: one number, by bisection over simulations.
+
+Engines of a framework are slower than the same engines that only serve: they return log-probabilities, keep old
+versions, are called synchronously. One log of a run has a time that depends on it: that of generation, or of a cycle.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
+from itertools import pairwise
+from statistics import fmean
+from typing import TYPE_CHECKING, NamedTuple
+
+from hybrid_des.studies.rl.loop import run_loop
+from hybrid_des.studies.rl.parts_of_scenario import parts_of
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+if TYPE_CHECKING:
+    from hybrid_des.scenario.definition import Scenario
+    from hybrid_des.studies.rl.record import LoopRecord
+
+LOWEST, HIGHEST = 1 / 16, 4.0
+CLOSE = 1e-3  # relative error of the time at which a share is near enough
+MOST_RUNS = 24
+BUDGET_S = 60.0  # of a run
+SYNCS = 4  # at least, of which cycles are averaged: the first ones are unlike those that follow
+
+
+class Share(NamedTuple):
+    """What a run says of its engines.
+
+    Attributes:
+        value: of `rl.rollout.efficiency.reached`; None: no value between 1/16 and 4 has the run's time.
+        is_least: whether faster engines would take as long, as where the trainer never waits.
+    """
+
+    value: float | None
+    is_least: bool = False
+
+
+def calibrated(
+    scenario: Scenario, kind: str, seconds: float, simulated: Callable[[Scenario], LoopRecord] | None = None
+) -> Share:
+    """The value of `rl.rollout.efficiency.reached` with which a loop takes as long as the run.
+
+    Args:
+        scenario: with an `rl` section, maybe of several kinds of engines, which all get the same value.
+        kind: "generation" of the samples of a batch, or "cycle", from sync to sync.
+        seconds: what the run took, on average.
+        simulated: runs the loop. Default: a minute each time at most, with the trainer's steps simulated once.
+
+    Raises:
+        HybridDesError: the loop cannot be simulated, or takes more than a minute.
+    """
+    taken = generation_s if kind == "generation" else cycle_s
+    short = scenario.model_copy(update={"steps": max(scenario.steps, SYNCS) if kind == "cycle" else 2})
+
+    run = _runs(short) if simulated is None else simulated
+
+    def time(share: float) -> float:
+        return taken(run(with_share(short, share)))
+
+    share = reached(seconds, time)
+    if share is None or kind == "generation":
+        return Share(share)
+    return Share(share, abs(time(min(2 * share, HIGHEST)) - seconds) <= 10 * CLOSE * seconds)
+
+
+def _runs(scenario: Scenario) -> Callable[[Scenario], LoopRecord]:
+    """What runs loops that differ in their engines only."""
+    parts = parts_of(scenario)
+    return partial(run_loop, trainer=parts.trainer, sync_ps=parts.sync_ps, budget_s=BUDGET_S)
+
+
+def with_share(scenario: Scenario, share: float) -> Scenario:
+    """The same scenario with engines that reach this share of their simulated speed."""
+    assert scenario.rl is not None
+    part = Fraction(share).limit_denominator(10**6)
+    engines = tuple(
+        kind.model_copy(update={"efficiency": kind.efficiency.model_copy(update={"reached": part})})
+        for kind in scenario.rl.rollout
+    )
+    return scenario.model_copy(update={"rl": scenario.rl.model_copy(update={"rollout": engines})})
+
+
+def generation_s(record: LoopRecord) -> float:
+    """Seconds from the first sample of a batch that an engine takes up to its last token, on average.
+
+    The first batch is left out if there are others: engines may begin it before all else.
+    """
+    begun, ended = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+    for sample in record.samples:
+        if sample.batch >= 0:
+            begun[sample.batch].append(sample.started)
+            ended[sample.batch].append(sample.ended)
+    batches = sorted(begun)
+    times = [max(ended[batch]) - min(begun[batch]) for batch in batches[1:] or batches]
+    return fmean(times) / PICOSECONDS_PER_SECOND
+
+
+def cycle_s(record: LoopRecord) -> float:
+    """Seconds from one weight sync to the next, on average; with a single sync, until it."""
+    ends = [sync.end for sync in record.syncs]
+    times = [after - before for before, after in pairwise(ends)] or ends
+    return fmean(times) / PICOSECONDS_PER_SECOND
+
+
+def reached(measured_s: float, simulated: Callable[[float], float]) -> float | None:
+    """The share with which something takes as long as it did.
+
+    Args:
+        measured_s: seconds of the run.
+        simulated: seconds with a given share; it falls, or stays, as the share grows.
+
+    Returns:
+        None if the time is out of reach, as where the trainer alone takes longer.
+    """
+    low, high, share = LOWEST, HIGHEST, 1.0
+    for _ in range(MOST_RUNS):
+        time = simulated(share)
+        if abs(time - measured_s) <= CLOSE * measured_s:
+            break
+        slow = time > measured_s
+        if share == (HIGHEST if slow else LOWEST):
+            return None
+        low, high = (share, high) if slow else (low, share)
+        guess = share * time / measured_s  # right where all of the time is that of engines
+        if not low < guess < high:
+            guess = (
+                HIGHEST if slow and high == HIGHEST else LOWEST if not slow and low == LOWEST else (low * high) ** 0.5
+            )
+        share = guess
+    return share
