@@ -37,7 +37,10 @@ class OfScenario(Arguments):
 
 
 class SimulateArguments(OfScenario):
-    """Simulate one training step: its time with an interval, throughput, memory and what the step is spent on."""
+    """Simulate one training step: its time with an interval, throughput, memory and what the step is spent on.
+
+    Of a scenario with `rl`, the loop of engines, queue and trainer: its cycle, both sides' idle time, and ages of samples.
+    """
 
 
 class ExplainArguments(OfScenario):

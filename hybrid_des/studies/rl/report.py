@@ -102,8 +102,8 @@ def without_equals(tried: Sequence[WhatIf]) -> list[WhatIf]:
     best = []
     for several in kinds.values():
         most = max(one.gain for one in several)
-        best.append(min((one for one in several if one.gain > most - LEAST), key=lambda one: one.age))
-    return sorted(best, key=lambda one: one.cycle)
+        best.append(min((one for one in several if one.gain > most - LEAST), key=lambda what_if: what_if.age))
+    return sorted(best, key=lambda what_if: what_if.cycle)
 
 
 def _lost_time(figures: LoopFigures) -> str:

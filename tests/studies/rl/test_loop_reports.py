@@ -141,3 +141,10 @@ def test_without_time_for_what_ifs_there_are_none():
 def test_a_scenario_without_a_loop_is_refused():
     with pytest.raises(UsageError, match="has no `rl`"):
         simulate_rl("scenarios/first.yaml")
+
+
+def test_parts_of_either_bar_sum_to_all_of_the_time():
+    bars = re.findall(r'<div class="shares">(.*?)</div>', loop_of().page())
+    assert len(bars) == 2
+    for bar in bars:
+        assert sum(map(float, re.findall(r"width:([\d.]+)%", bar))) == pytest.approx(100, abs=0.05)
