@@ -24,7 +24,7 @@ from hybrid_des.cost_model.collective_times import CollectiveTimes
 from hybrid_des.cost_model.modelled import model_costs
 from hybrid_des.cost_model.pipeline_ranks import costs_per_rank
 from hybrid_des.cost_model.rank_costs import RankCosts
-from hybrid_des.errors import HybridDesError, Refusal
+from hybrid_des.errors import HybridDesError, NoRoomError
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import Plan, PlanRequest
 from hybrid_des.planning.lowering import planned_peaks
@@ -206,7 +206,7 @@ def _without_engines(scenario: Scenario) -> Evaluation | None:
     """What rules out a loop whose engines have no room for the model and a sample; None if they have."""
     try:
         sides_of(scenario)
-    except Refusal as refusal:
+    except NoRoomError as refusal:
         memory = max(kind.gpu.memory for kind in scenario.cluster.kinds)
         return Evaluation(reason=str(refusal), misfit=True, excess=memory, allowed=memory)
     return None

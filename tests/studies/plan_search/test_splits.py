@@ -9,7 +9,7 @@ from hybrid_des.errors import ScenarioError
 from hybrid_des.scenario.loading import load
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.studies.plan_search.best_plan import search, write
-from hybrid_des.studies.plan_search.branch import EXCLUDED, MISFIT, SIMULATED
+from hybrid_des.studies.plan_search.branch import EXCLUDED, IMPOSSIBLE, MISFIT, SIMULATED
 from hybrid_des.studies.plan_search.page import search_page
 from hybrid_des.studies.plan_search.space import plans_in
 from hybrid_des.studies.plan_search.terms import settings_of
@@ -129,6 +129,13 @@ def test_engines_without_room_do_not_fit():
     found = search(values)
     assert (found.counts[SIMULATED], found.counts[MISFIT]) == (1, 1)
     assert "leave no room for a cached token" in found.nearest().reason
+
+
+def test_heads_that_engines_cannot_divide_are_impossible():
+    values = loop(axes=[{"rl.rollout.tensor": [1, 2]}])
+    values["model"] = {**MODEL, "heads": 1}
+    found = search(values)
+    assert (found.counts[SIMULATED], found.counts[IMPOSSIBLE]) == (1, 1)
 
 
 def test_a_split_needs_engines_of_one_kind():
