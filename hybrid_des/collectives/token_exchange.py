@@ -58,6 +58,8 @@ class TokenExchange(Options):
     """The most tokens that an expert takes, relative to the mean."""
     channels: Count | None = None
     """Members of each node that take in tokens from other nodes. Default: all."""
+    reach: float | None = None
+    """Share of a member's port in its node, as NCCL counts on it, that kernels reach. Default: as its links allow."""
 
     @property
     def routing(self) -> Routing:
@@ -214,13 +216,17 @@ def _alike(permutation: Permutation, options: TokenExchange) -> str:
     return ""
 
 
-def _paced(group: Group) -> Group:
-    """The same members, whose messages to other nodes have the pace of the kernels that send them."""
+def _paced(group: Group, reach: float | None, others: int) -> Group:
+    """The same members, whose messages have the pace of the kernels that send them; `others`: members on this node."""
     wiring: Wiring | None = group.tuned
-    if wiring is None or wiring.beyond is None:
+    if wiring is None:
         return group
-    adapter = wiring.beyond / OF_NIC * wiring.per_node / wiring.channels
-    return group.paced(Pace(None, 0), Pace(adapter * OF_ADAPTER, 0), 0)
+    inside = beyond = None
+    if reach is not None and wiring.within is not None and others:
+        inside = wiring.within * Fraction(reach).limit_denominator(10**6) / others  # of each message: all go at a time
+    if wiring.beyond is not None:
+        beyond = wiring.beyond / OF_NIC * wiring.per_node / wiring.channels * OF_ADAPTER
+    return group if inside is beyond is None else group.paced(Pace(inside, 0), Pace(beyond, 0), 0)
 
 
 @collective(
@@ -235,7 +241,7 @@ def dispatch(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
         Refusal: experts cannot be divided over the members.
     """
     plan = _exchange(group.nodes, group.me, options, buffer.sizes(group.size), buffer.codec)
-    sites, me, group = plan.sites, plan.me, _paced(group)
+    sites, me, group = plan.sites, plan.me, _paced(group, options.reach, len(plan.locals))
     away = [(sites.stand_in(node, me), plan.across(me, node)) for node in sites.beyond(me)]
     for number in range(plan.segments(me)):
         for stand_in, segments in away:
@@ -275,7 +281,7 @@ def combine(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
         Refusal: experts cannot be divided over the members.
     """
     plan = _exchange(group.nodes, group.me, options, buffer.sizes(group.size), buffer.codec)
-    sites, me, group = plan.sites, plan.me, _paced(group)
+    sites, me, group = plan.sites, plan.me, _paced(group, options.reach, len(plan.locals))
     sources = [source for node in sites.beyond(me) for source in plan.turned(sites.on[node])]
     sent = [(sites.stand_in(plan.node, source), plan.copies(source, me)) for source in sources]
     for number in range(plan.most):

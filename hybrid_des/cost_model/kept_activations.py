@@ -28,7 +28,10 @@ from hybrid_des.workload.models.amounts import Kept
 from hybrid_des.workload.models.layer import OPS, Layer, Module
 from hybrid_des.workload.models.operations import Attention, Gemm
 
-PLAIN = ("logits", "router", "shared gate")  # products that stay in 16 bits or more
+# products whose operands stay in 16 bits: those of DeepSeek-V4 are in no Transformer Engine module, or outside of its
+# contexts of few bits (Megatron-LM, deepseek_v4_hybrid_attention.py, csa.py)
+UNCONVERTED = ("logits", "groups of results", "compressed keys", "indexer compressed keys")
+PLAIN = ("router", "shared gate", *UNCONVERTED)  # products that keep their inputs in 16 bits or more
 DELAYED = "fp8"
 
 

@@ -15,6 +15,7 @@ input alone; `selective` repeats the attention core and does not keep the score 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -24,7 +25,7 @@ from typing import Literal, NamedTuple
 from hybrid_des.collectives.token_exchange import TokenExchange
 from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.elementwise import is_array, larger, times_up
-from hybrid_des.cost_model.kept_activations import kept_bytes, weight_share
+from hybrid_des.cost_model.kept_activations import UNCONVERTED, kept_bytes, weight_share
 from hybrid_des.cost_model.losses import gathers_logits, logits_again, widest_bytes
 from hybrid_des.cost_model.operation_times import EIGHT_BITS, ELEMENT, HEAD, OPERANDS, Device, ProductUse, Times
 from hybrid_des.workload.models.amounts import Parameters
@@ -38,6 +39,7 @@ from hybrid_des.workload.models.operations import (
     Scores,
     SelectiveAttention,
 )
+from hybrid_des.workload.models.routing import Routing
 
 Axis = Literal["tensor", "context", "expert"]
 SUMS = ("all-reduce", "reduce-scatter")
@@ -46,6 +48,10 @@ ALIGNED = 8  # elements of 16 bits: tensor cores take rows of a multiple of 16 b
 # how much longer products take without them: A100's peaks, 39 of 312 TFLOP/s in 16 bits (its datasheet; NVIDIA, "Matrix
 # Multiplication Background", section "Requirements to use tensor cores"); assumed for other GPUs, and fitted to nothing
 UNALIGNED = 8
+WEIGHT = 4  # bytes of a router's weight (deepseek-ai/DeepEP, docs/Hybrid-EP_Implementation.md, section 4.2)
+# of the 722 GB/s that NCCL counts on between GB200s: with 32 multiprocessors HybridEP's kernels send 614 to 668 GB/s to
+# 7 to 35 other ranks, and 580 to 645 back (the same document's table of BF16, less what stays on a rank); with 16, 0.8
+REACHED = 0.87
 
 
 class Exchange(NamedTuple):
@@ -242,7 +248,7 @@ def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Time
         rows /= basis.regular
     if gemm.expert:
         device = device.of_experts
-    quantised = layer.in_few_bits and gemm.name != "logits"
+    quantised = layer.in_few_bits and gemm.name not in UNCONVERTED
     use = ProductUse(quantised, converts=not gemm.shares, anew=layer.batch_first, trained=gemm.trained)
     return device.layer_product(larger(1.0, rows), n, k, count, use)
 
@@ -269,6 +275,9 @@ def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
         for flop, keys, form in basis.attended(attention):
             slower, size = forms[form]
             cores.append(device.flash(flop * m / t / slower, keys / over, size))
+        if isinstance(attention, SelectiveAttention) and (lesson := attention.taught) is not None:
+            for flop, keys, _ in basis.attended(lesson):
+                cores.append(Times(0.0, device.flash(flop * m / t, keys, HEAD).forward))
         return cores[0] if len(cores) == 1 else Times(*map(sum, zip(*cores, strict=True)))
     products = 0.0
     for keys, documents in basis.documents(attention).items():
@@ -374,8 +383,17 @@ def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Ex
         how = TokenExchange(
             experts=routing.count, active=routing.active, groups=routing.groups, top_groups=routing.top_groups,
             loads=routing.loads, placed=routing.placed, capacity=routing.capacity, channels=basis.experts.channels,
+            reach=REACHED if basis.experts.library == "hybridep" else None,
         )  # fmt: skip
-        first, second = _exchange(basis, "dispatch", each * there), _exchange(basis, "combine", each)
+        out, home = each * there, each
+        if basis.experts.library == "hybridep":
+            busiest = (Fraction(1) if shown else layer.balance) / basis.regular
+            weights = WEIGHT * busiest * _experts_of_node(routing, basis)  # of the router, and their gradients
+            out, home = (out, home + weights) if backward else (out + weights, home)
+            if not backward:
+                maps = basis.tokens * busiest * routing.count * basis.parallel.expert
+                yield Exchange("expert", "all-gather", round(maps))
+        first, second = _exchange(basis, "dispatch", out), _exchange(basis, "combine", home)
         yield first._replace(how=how, counts=not backward)  # which a backward knows
         yield second._replace(how=how)
         return
@@ -391,6 +409,12 @@ def _exchange(basis: CostBasis, does: str, each: Fraction) -> Exchange:
     """An exchange with experts of so many bytes for each token of a rank."""
     routed = basis.load.routed if basis.load is not None else ()
     return Exchange("expert", does, round(basis.tokens * each), held=tuple(round(tokens * each) for tokens in routed))
+
+
+def _experts_of_node(routing: Routing, basis: CostBasis) -> int:
+    """Experts that the ranks of a node hold together, of one group that shares them."""
+    group = basis.parallel.layout.groups("expert")[0]
+    return routing.count * max(Counter(map(basis.cluster.node_of, group)).values()) // len(group)
 
 
 def _context_traffic(attention: Attention, basis: CostBasis, core: float, backward: int) -> Iterator[Exchange]:

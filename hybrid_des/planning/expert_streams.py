@@ -84,8 +84,9 @@ class ExpertStreams:
         pending = Work()
         for layer in cost.layers if kind == "F" else cost.layers[::-1]:
             own = layer.collectives[0 if kind == "F" else 1] if kind != "W" else ()
-            exchanges = [one for one in own if one.axis == AXIS for _ in range(one.repeats)]
-            others = [one for one in own if one.axis != AXIS for _ in range(one.repeats)]
+            along = [one for one in own if one.axis == AXIS for _ in range(one.repeats)]
+            exchanges, first = along[-2:], along[:-2]  # after which experts each token has, which all need to know
+            others = first + [one for one in own if one.axis != AXIS for _ in range(one.repeats)]
             messages = tuple((stage, one) for one in others if one.axis in self.axes)
             waits = sum(one.waits for one in others if one.axis not in self.axes)
             computes = layer.time(kind) - layer.waits(kind)

@@ -7,7 +7,7 @@ The routes of a sample of replicas may represent those of all, so that a hundred
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -92,10 +92,16 @@ def flows_of_layers(scenario: Scenario, fabric: Fabric, layout: Layout) -> dict[
     pairs, of_library = _between_all(scenario, fabric), scenario.layer_collectives == "nccl"
     passed_on = of_library and scenario.parallel.context_method == "ring"
     counts = {"context": 1} if passed_on else {}  # by sends and receives, on no channels
+
+    def gathered(ranks: Sequence[int]) -> Iterable[Connection]:
+        """Which experts each token has, before it travels."""
+        maps = scenario.experts.library == "hybridep"
+        return _of_rings("expert", channels(fabric, ranks, None, tuned=of_library)) if maps else ()
+
     return {
         axis: [
             list(
-                _of_exchange(fabric, axis, ranks)
+                chain(_of_exchange(fabric, axis, ranks), gathered(ranks))
                 if axis == "expert" and once
                 else (Connection(*pair, axis) for pair in permutations(ranks, 2))
                 if axis in pairs

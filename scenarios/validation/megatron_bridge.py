@@ -36,9 +36,9 @@ COLUMNS = (
     "precision", "batch", "schedule.microbatch_size", "parallel.tensor", "parallel.sequence", "parallel.pipeline",
     "parallel.context", "parallel.data", "parallel.expert", "parallel.expert_tensor", "parallel.stages",
     "schedule.kind", "schedule.chunks", "sharding", "recompute", "recompute_layers", "overlap.tensor",
-    "gradients.bucket_rule", "gradients.pad", "cuda_graphs", "experts.dispatcher",
-    "model.predictions", "schedule.pairs",
-    "experts.streams", "experts.delay_weight", "offload.activations", "measured.step_time_s",
+    "gradients.bucket_rule", "gradients.pad", "cuda_graphs", "experts.dispatcher", "experts.library",
+    "model.predictions", "schedule.pairs", "experts.streams", "experts.delay_weight", "offload.activations",
+    "measured.step_time_s",
 )  # fmt: skip
 
 
@@ -87,6 +87,7 @@ def converted(raw: Raw) -> Row:
         "gradients.pad": str(not fsdp).lower(),
         "cuda_graphs": _graphs(raw),
         "experts.dispatcher": _dispatcher(raw) if sparse else "",
+        "experts.library": _library(raw) if sparse else "",
         "model.predictions": 1 if raw["model"] == "DeepSeekV3" else "",
         "schedule.pairs": _flag(raw, "overlap_moe_expert_parallel_comm"),
         "experts.streams": _flag(raw, "overlap_moe_expert_parallel_comm"),
@@ -133,6 +134,11 @@ def _dispatcher(raw: Raw) -> str:
     """HybridEP and DeepEP send once per node, where the dispatcher is flex; the library's all-to-all does not."""
     kind = raw.get("moe_token_dispatcher_type") or (FLEX if raw["moe_flex_dispatcher_backend"] else "")
     return "per-node" if kind == FLEX else "all-to-all"
+
+
+def _library(raw: Raw) -> str:
+    """The library that sends tokens once per node."""
+    return raw["moe_flex_dispatcher_backend"] if _dispatcher(raw) == "per-node" else ""
 
 
 def _recompute(raw: Raw) -> str:

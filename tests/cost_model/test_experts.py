@@ -86,6 +86,30 @@ def test_a_rank_sends_its_tokens_once_or_every_copy():
         assert [(one.algorithm, one.size, one.repeats) for one in copies[way]] == [("nccl-all-to-all", 2 * tokens, 2)]
 
 
+def test_hybrid_ep_gathers_maps_and_sends_weights_with_tokens():
+    """A byte per token and expert of all ranks; 4 bytes per token and expert of a node, here all 16."""
+    names = ("deepep", "hybridep")
+    parallel = {"expert_tensor": 1}
+    plain, hybrid = (collectives(scenario(experts={"library": name}, parallel=parallel)) for name in names)
+    tokens, weights = 2 * 256 * 128 // 2, 4 * 16 * 128 // 2
+    found = [[(one.algorithm, one.size) for one in way] for way in hybrid]
+    there, back = ("per-node-dispatch", tokens), ("per-node-combine", tokens)
+    assert found == [
+        [("nccl-all-gather", 128 // 2 * 16 * 8), ("per-node-dispatch", tokens + weights), back],
+        [there, ("per-node-combine", tokens + weights)],
+    ]
+    assert hybrid[1][0].alone > plain[1][0].alone  # its kernels reach a share of what NCCL counts on
+
+
+@pytest.mark.parametrize("name", ["messages", "replay"])
+def test_maps_are_gathered_around_rings(name):
+    plain, hybrid = (
+        run(scenario(experts={"library": library}, parallel={"expert_tensor": 1}, tensor_traffic=name)).duration
+        for library in ("deepep", "hybridep")
+    )
+    assert hybrid > plain
+
+
 def test_eight_bits_halve_the_way_there():
     (there, back), _ = collectives(scenario(experts={"dispatch": "fp8"}))
     assert there.size == back.size * (Fraction(1, 2) + Fraction(4, 256))

@@ -38,6 +38,17 @@ def at(values, path):
     return inside and values[inside].get(path.removeprefix(f"{inside}."))
 
 
+@pytest.mark.parametrize(("flags", "library"), [
+    ("--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep", "hybridep"),
+    ("--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep", None),
+    ("--moe-token-dispatcher-type alltoall --moe-flex-dispatcher-backend hybridep", None),
+])  # fmt: skip
+def test_the_library_of_exchanges_once_per_node_is_read(flags, library):
+    experts = "--num-experts 16 --moe-ffn-hidden-size 256 --moe-router-topk 2 --expert-model-parallel-size"
+    of_ranks, alone = (read_megatron(f"{RUN} {experts} {count} {flags}", "line").values for count in (8, 1))
+    assert (of_ranks.get("experts.library"), alone.get("experts.library")) == (library, None)
+
+
 @from_table
 def test_what_cannot_be_read_is_asked_for(line, path, said):
     found = read_megatron(f"{line} --hidden-size 64", "line")

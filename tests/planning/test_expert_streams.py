@@ -28,10 +28,12 @@ def scenario(experts, **sections):
     return load({"tensor_traffic": "replay", **given, **sections})
 
 
+@pytest.mark.parametrize("library", ["deepep", "hybridep"])
 @pytest.mark.parametrize("kind", ["1f1b", "interleaved-1f1b", "zb-h1", "gpipe"])
-def test_an_op_on_its_own_waits_for_its_exchanges(kind):
+def test_an_op_on_its_own_waits_for_its_exchanges(kind, library):
     sections = {"parallel": {"pipeline": 2}, "schedule": {"kind": kind, "microbatches": 4}}
-    assert run(scenario(FREE, **sections)).duration == run(scenario({}, **sections)).duration
+    beside, within = (run(scenario({**experts, "library": library}, **sections)) for experts in (FREE, {}))
+    assert beside.duration == within.duration
 
 
 @pytest.mark.parametrize("tensor_traffic", ["replay", "messages"])

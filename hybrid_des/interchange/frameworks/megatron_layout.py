@@ -172,6 +172,7 @@ def _read_context(given: Given) -> Values:
 _CAPACITY, _PADS = "--moe-expert-capacity-factor", "--moe-pad-expert-input-to-capacity"
 _DISPATCHERS = {"flex": "per-node", "alltoall": "all-to-all", "allgather": "all-to-all"}
 _DISPATCHER = word("--moe-token-dispatcher-type", "experts.dispatcher", _DISPATCHERS, None)
+_LIBRARY, HYBRID_EP = "--moe-flex-dispatcher-backend", "hybridep"
 _STREAMS = switch("--overlap-moe-expert-parallel-comm", "experts.streams", on=True, off=None)
 _DELAYED = switch("--delay-wgrad-compute", "experts.delay_weight", on=True, off=None)
 
@@ -185,6 +186,8 @@ def _write_dispatch(values: Values) -> Iterator[str]:
     travel = values["parallel.expert"] * (values["parallel.expert_tensor"] or values["parallel.tensor"]) > 1
     # Megatron-LM refuses flex where no token travels, and has the all-gather by default
     yield from _DISPATCHER.write(values) if travel else ("--moe-token-dispatcher-type alltoall",)
+    if travel and values.get("experts.library") == HYBRID_EP and values["experts.dispatcher"] == _DISPATCHERS["flex"]:
+        yield f"{_LIBRARY} {HYBRID_EP}"
     for rule in (_STREAMS, _DELAYED):
         yield from rule.write(values)
     if values["experts.capacity_factor"] is not None:
@@ -212,11 +215,13 @@ def _read_dispatch(given: Given) -> Values:
         return {}  # so that these flags are named as not understood
     values = {path: value for rule in (_DISPATCHER, _STREAMS, _DELAYED) for path, value in rule.read(given).items()}
     split, tensor = given.number("--expert-tensor-parallel-size"), given.number("--tensor-model-parallel-size") or 1
-    given.words("--moe-flex-dispatcher-backend")  # which of the libraries that send once per node
+    library = next(iter(given.words(_LIBRARY)), None)  # which of those that send once per node
     given.pass_over("--moe-enable-deepep")
     values["experts.dispatcher"] = values["experts.dispatcher"] or _DISPATCHERS["allgather"]  # Megatron-LM's default
     if (given.number("--expert-model-parallel-size") or 1) * (split or tensor) == 1:
         values.pop("experts.dispatcher", None)
+    elif library == HYBRID_EP and values["experts.dispatcher"] == _DISPATCHERS["flex"]:
+        values["experts.library"] = HYBRID_EP
     return {**values, **_read_capacity(given), "parallel.expert_tensor": None if split in (None, tensor) else split}
 
 

@@ -67,7 +67,7 @@ def _same(value: object) -> object:
 Tokens = Annotated[Lengths, BeforeValidator(_same, json_schema_input_type=int | Lengths)]
 
 
-class Delay(PluginSection, defer_build=True):
+class Delay(PluginSection):
     """A time, perhaps multiplied by a random factor."""
 
     plugins: ClassVar[Plugins] = Plugins("distribution", distributions.names, distributions.find)
@@ -77,7 +77,7 @@ class Delay(PluginSection, defer_build=True):
     """Distribution of the factor by which the time is multiplied. Default: none."""
 
 
-class Reward(Delay, defer_build=True):
+class Reward(Delay):
     """What computes rewards: servers with a queue."""
 
     workers: Count | None = None
@@ -86,7 +86,7 @@ class Reward(Delay, defer_build=True):
     """What one reward is computed of: a sample, or all samples of a prompt together."""
 
 
-class Turns(Section, defer_build=True):
+class Turns(Section):
     """Tool calls between parts of a response."""
 
     count: Tokens
@@ -99,7 +99,7 @@ class Turns(Section, defer_build=True):
     """Whether the sample's keys and values stay in memory meanwhile; false: they are computed again."""
 
 
-class DecodeEfficiency(Section, defer_build=True):
+class DecodeEfficiency(Section):
     """What engines reach of the GPU's figures, and what a decode step costs beside them."""
 
     bandwidth: Annotated[Factor, PERCENT] = Fraction(95, 100)
@@ -122,7 +122,7 @@ class DecodeEfficiency(Section, defer_build=True):
     """Instead of all this: a CSV file of measured steps with the columns sequences, tokens and seconds."""
 
 
-class Rollout(Section, defer_build=True):
+class Rollout(Section):
     """The engines that generate samples."""
 
     nodes: Numbers | None = None
@@ -168,7 +168,7 @@ def _engines(value: object) -> tuple[Rollout, ...]:
 Engines = Annotated[tuple[Rollout, ...], PlainValidator(_engines, json_schema_input_type=Rollout | tuple[Rollout, ...])]
 
 
-class Passes(Section, defer_build=True):
+class Passes(Section):
     """Forward passes of the trainer's GPUs over the samples of a step, before it trains on them."""
 
     old: Flag = False
@@ -184,7 +184,7 @@ class Passes(Section, defer_build=True):
         return tuple(name for name, made in self if made)
 
 
-class Sync(Section, defer_build=True):
+class Sync(Section):
     """New weights on their way from the trainer to the engines."""
 
     every: Count = 1
@@ -201,7 +201,7 @@ class Sync(Section, defer_build=True):
     """Unfinished samples at a sync: stopped, their keys and values computed anew; kept; awaited; or begun anew."""
 
 
-class Lend(Section, defer_build=True):
+class Lend(Section):
     """The trainer's GPUs generate while it waits."""
 
     below: Annotated[Fraction, share(above_0=True), PERCENT]
@@ -212,7 +212,7 @@ class Lend(Section, defer_build=True):
     """Time to change back."""
 
 
-class MeasuredTrainer(Section, defer_build=True):
+class MeasuredTrainer(Section):
     """A measured training step, instead of a simulated one."""
 
     time: LastingSpan | None = None
@@ -227,7 +227,7 @@ def _trainer(value: object) -> object:
     raise ValueError(f"expected simulated, sampled, {{time: 113 s}} or {{table: FILE}}, found {describe(value)}")
 
 
-class Rl(Section, defer_build=True):
+class Rl(Section):
     """Reinforcement learning: engines that generate samples, a queue, and a trainer whose weights return to them."""
 
     samples: Count

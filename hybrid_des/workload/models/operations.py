@@ -160,12 +160,14 @@ class SelectiveAttention(Attention):
         absorbed: sizes of key and value where keys are selected: queries and results are multiplied with what keys and
             values of heads would be projected by; None: those of other attention.
         gathered: elements per token that context ranks gather, the same for all tensor ranks.
+        teaches: whether its scores of selected keys are what an indexer learns, so that the backward needs them.
     """
 
     top: int | None = None
     ratio: int = 0
     absorbed: tuple[int, int] | None = None
     gathered: int = 0
+    teaches: bool = False
 
     @property
     def selects(self) -> bool:
@@ -189,6 +191,14 @@ class SelectiveAttention(Attention):
             return min(self.sequence, self.window or self.top or self.sequence)
         compressed = self.sequence // self.ratio
         return min(self.sequence, self.window or 0) + min(compressed, self.top or compressed)
+
+    @property
+    def taught(self) -> Taught | None:
+        """The scores that an indexer learns; None: there is none, or another layer's."""
+        if not self.teaches or self.top is None:
+            return None
+        size = self.absorbed[0] if self.absorbed and self.selects else self.key_size
+        return Taught(self.heads, size, self.sequence, max(1, self.ratio), self.top)
 
     @cached_property
     def flop(self) -> Fraction:
@@ -229,6 +239,36 @@ class Scores:
     def flop(self) -> Fraction:
         """Forward FLOP per token; queries and keys have a gradient of as many each."""
         return Fraction(self.sequence * self.heads * self.size, self.ratio)
+
+
+@dataclass(frozen=True)
+class Taught:
+    """The core's scores of selected keys once more, from which the loss of an indexer is.
+
+    Attributes:
+        heads, size: of the core.
+        sequence: number of tokens.
+        ratio: tokens per key.
+        top: the most keys that are selected.
+    """
+
+    heads: int
+    size: int
+    sequence: int
+    ratio: int
+    top: int
+    local: ClassVar[bool] = True
+    form: ClassVar[CoreForm] = "selected"
+
+    @property
+    def keys(self) -> int:
+        """The most keys of a query."""
+        return min(self.top, self.sequence // self.ratio)
+
+    @cached_property
+    def flop(self) -> Fraction:
+        """FLOP per token."""
+        return 2 * mean_keys(self.top, Fraction(self.sequence, self.ratio)) * self.heads * self.size
 
 
 @dataclass(frozen=True)

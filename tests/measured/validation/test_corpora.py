@@ -28,12 +28,13 @@ MOST_FITTED = {
     "internevo_a100_hybrid_zero": 0, "kempnerforge_h200": 0, "megatron_golden_7b": 0, "megatron_lm_weak_scaling": 0,
     "mlperf_5_1_8b": 0, "moe_model_zoo": 0, "nemo_24_03_long": 0, "nemo_24_07": 0, "simumax_deepseek_b200": 0,
     "torchao_b200": 0, "h100_precisions": 1, "fsdp_chips": 0, "fine_tuning": 0, "nemotron_3": 0,
-    "trl_long_context": 0, "mlperf_5_1_lora": 0,
+    "trl_long_context": 0, "mlperf_5_1_lora": 0, "sparse_attention": 0,
 }  # fmt: skip
 SHOWN = (
     "fine_tuning",
     "mlperf_5_1_lora",
     "nemotron_3",
+    "sparse_attention",
     "trl_long_context",
 )  # corpora made from one file of published rows
 FACTS = ("parameters", "weight_gradients")  # of `overlap`: what is done, not how well
@@ -107,7 +108,7 @@ NEWCOMERS = [
     "bigscience_a100", "bigscience_v100", "fms_fsdp", "gpu_recipes", "internevo_a100", "internevo_a100_hybrid_zero",
     "kempnerforge_h200", "megatron_golden_7b", "megatron_lm_weak_scaling", "mlperf_5_1_8b", "moe_model_zoo",
     "nemo_24_03_long", "nemo_24_07", "simumax_deepseek_b200", "torchao_b200", "fine_tuning", "nemotron_3",
-    "trl_long_context", "mlperf_5_1_lora",
+    "trl_long_context", "mlperf_5_1_lora", "sparse_attention",
 ]  # fmt: skip
 
 
@@ -407,6 +408,20 @@ def test_rows_of_nemotron_3_shard_the_largest_in_domains(monkeypatch):
     row = row_of(published(**ultra))
     assert (row["shards.ranks"], row["shards.outside"], row["parallel.data"]) == (32, "zero-1", 128)
     assert (row["cuda_graphs"], row_of(published())) == ("none", None)
+
+
+def test_rows_of_sparse_attention_have_the_stages_of_their_recipes(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    row_of = runpy.run_path(str(FOLDER / "sparse_attention.py"))["converted"]
+    raw = {"model": "glm5-2", "task": "pretrain", "gpu": "h100", "gpus": "352", "pp": "11", "cp": "1", "ep": "32"}
+    row = row_of(published(**raw))
+    assert (row["parallel.stages"], row["parallel.data"]) == ("[6, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4]", 32)
+    assert (row["recompute"], row["cuda_graphs"], row["experts.library"]) == ("full", "none", "")
+    assert row["split"] == "glm-5.2, functional"
+    flash = {"model": "deepseek-v4-flash", "gpu": "gb300", "gpus": "128", "pp": "1", "ep": "64"}
+    row = row_of(published(**{**raw, **flash}))
+    assert (row["cluster.nodes"], row["experts.library"], row["split"]) == (2, "hybridep", "deepseek-v4-flash")
+    assert row.keys() == set(columns_of("sparse_attention")) and row_of(published()) is None
 
 
 def test_rows_of_long_samples_are_those_of_one_program(monkeypatch):

@@ -86,7 +86,7 @@ def test_selecting_keys_pays_for_long_samples_only(sequence, fewer):
 def test_only_the_plain_form_takes_the_rate_of_latent_attention():
     half, whole = ({"efficiency": {"latent": share}} for share in (0.5, 1))
     assert seconds(SPARSE, "attention", **half) == seconds(SPARSE, "attention", **whole)
-    short = {**DENSE, "indexer": {**INDEXER, "top": 64}}
+    short = {**DENSE, "indexer": {**INDEXER, "top": 64, "reused": True}}
     assert seconds(short, "attention", **half) == seconds(DENSE, "attention", **half)
     assert seconds(short, "attention", **half)[0] == pytest.approx(2 * seconds(short, "attention", **whole)[0])
 
@@ -175,6 +175,42 @@ def test_compressed_keys_have_their_cores_and_scores():
     assert flop_of(SELECTED, Scores) == 2 * Fraction(64, 2 * 4) * 2 * 8 and not flop_of(WHOLE, Scores)
 
 
+def test_queries_of_heads_are_normed_once_more():
+    """transformers, models/deepseek_v4, q_b_norm: passes over the queries, which are kept before and after it."""
+    again, plain = (block({**WINDOW, "heads": heads}) for heads in (4, 8))
+    passes = next(one for one in again.operations if one.name == "head norm")
+    assert (passes.forward, passes.backward) == (2 * 2 * 4 * 32, 3 * 2 * 4 * 32)
+    more = plain.kept.tensor - again.kept.tensor  # of four heads: queries twice, and results
+    assert more == 3 * 2 * 4 * 32
+
+
+def test_products_without_converted_operands_stay_in_16_bits():
+    """Megatron-LM multiplies groups of results and compressed keys outside of its contexts of few bits."""
+    names = ("groups of results", "compressed keys", "indexer compressed keys", "queries up")
+    wide = {**SELECTED, "quantised": False}
+    both = [[seconds(each, name, precision="fp8") for name in names] for each in (SELECTED, wide)]
+    assert [one == other for one, other in zip(*both, strict=True)] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(("values", "size"), [(SPARSE, 16 + 8), (SELECTED, 32)])
+def test_an_indexer_learns_from_scores_of_selected_keys(values, size):
+    """The backward has 2·K·a·d FLOP more, K of the selected keys only; not if the indexer is another layer's."""
+    core = next(one for one in block(values).operations if isinstance(one, Attention))
+    keys = Fraction(64, core.ratio or 1)
+    assert core.taught.flop == 2 * (core.top - Fraction(core.top**2) / (2 * keys)) * 4 * size
+    reused = {**DENSE, "indexer": {**INDEXER, "reused": True}}
+    own, other = (seconds(each, "attention") for each in (SPARSE, reused))
+    assert own.forward == other.forward and own.input > other.input
+    assert all(next(one for one in block(each).operations if isinstance(one, Attention)).taught is None
+               for each in (reused, WINDOW, WHOLE))  # fmt: skip
+
+
+def test_gradients_of_streams_are_added_in_one_pass():
+    """Megatron-LM, BroadcastTensorFused: three are read and their sum is written, for each half."""
+    sums = [one for one in block({**BASE, "streams": 4}).operations if one.name == "mhc sums"]
+    assert [(one.forward, one.backward) for one in sums] == [(0, 2 * 4 * 4 * 64)] * 2
+
+
 def test_streams_widen_what_stages_send_and_halves_keep():
     """DeepSeek-V4: n·h·(n² + 2n) + n² + 2n + 3 parameters per half; messages of 2·n·h per token."""
     one, many = model(BASE), model({**BASE, "streams": 4})
@@ -237,7 +273,8 @@ def test_forwards_of_sparse_attention_take_as_long_as_measured():
             precision = "fp8-blockwise" if row["gpu"] == "h200" else "mxfp8"
             found = load(scenario(values, cluster={"gpu": row["gpu"], "gpus_per_node": 1}, precision=precision))
             operations = layer_parts(CostBasis.of(found))[1].operations
-            took = sum(each.forward for one, each in operations if not one.name.startswith("norms"))
+            apart = ("norms", "head norm")  # of queries, with their rotation: one pass in these modules
+            took = sum(each.forward for one, each in operations if not one.name.startswith(apart))
             errors[row["module"], row["model"]].append(1e3 * took / float(row["measured_ms"]) - 1)
     medians = {key: median(each) for key, each in errors.items()}
     assert max(map(abs, medians.values())) < 0.285, medians

@@ -83,8 +83,10 @@ def names_in(pattern: str, kinds: Collection[str], option: str = "predictions") 
     return names
 
 
-def order_of(pattern: str | None, kinds: Collection[str], layers: int) -> tuple[str, ...]:
-    """The kind of every block; "" for each where there are no kinds.
+def order_of(
+    pattern: str | None, kinds: Collection[str], layers: int, predictions: Collection[str] = ()
+) -> tuple[str, ...]:
+    """The kind of every block; "" for each where there are no kinds. Some kinds may be those of predictions alone.
 
     Raises:
         ModelRefusal: the names are not those of the kinds, or their number does not divide that of the blocks.
@@ -95,7 +97,7 @@ def order_of(pattern: str | None, kinds: Collection[str], layers: int) -> tuple[
         return ("",) * layers
     names = names_in(pattern, kinds, "pattern")
     for name in kinds:
-        if name not in names:
+        if name not in names and name not in predictions:
             raise ModelRefusal(f"kinds.{name}", "no layer has it: `pattern` does not name it")
     if layers % len(names):
         raise ModelRefusal("pattern", f"{len(names)} names neither are nor divide the {layers} layers")

@@ -34,7 +34,7 @@ from hybrid_des.workload.models.catalogue import merged
 from hybrid_des.workload.models.frozen import Adapters, Frozen, fine_tuned
 from hybrid_des.workload.models.kinds.checks import check_blocks, sources_of
 from hybrid_des.workload.models.kinds.feed_forward import second_half, up_width
-from hybrid_des.workload.models.kinds.pattern import Pattern, changes_to, names_in, order_of, without_none
+from hybrid_des.workload.models.kinds.pattern import Pattern, changes_to, expanded, names_in, order_of, without_none
 from hybrid_des.workload.models.kinds.pytorch_llama import checkpointed, checkpointed_experts, eager_norms
 from hybrid_des.workload.models.kinds.registration import ModelRefusal, kind
 from hybrid_des.workload.models.kinds.streams import contracted, mixed_streams
@@ -173,7 +173,9 @@ def block_options(options: Transformer) -> list[Transformer]:
         ModelRefusal: they do not fit each other.
     """
     kinds = options.kinds or {}
-    order = order_of(options.pattern, kinds, options.layers)
+    module = options.predictions
+    predictions = expanded(module.kinds) if isinstance(module, Predictions) and module.kinds else ()
+    order = order_of(options.pattern, kinds, options.layers, predictions)
     of_kind = {name: _of_kind(options, name, kinds[name]) for name in kinds} or {"": options}
     states: dict[str, Collection[str]] = {name: kinds[name].model_fields_set for name in kinds}
     check_blocks(options, of_kind, states)

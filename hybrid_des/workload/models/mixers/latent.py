@@ -53,6 +53,6 @@ def latent(block: Block) -> Part:
         # all heads share kv + rope elements of a key; both forms are chosen by the length of a sample
         own, shared = 0 if block.indexer.reused else block.indexer.size, kv + sizes.rope
         scored = indexer_of(block, block.indexer, q) + flash_core(
-            block, a, (key, sizes.value), top=block.indexer.top, absorbed=(shared, kv), gathered=shared + own
+            block, a, (key, sizes.value), indexer=block.indexer, absorbed=(shared, kv), gathered=shared + own
         )
     return part + scored + linear("attention output", width, h, "rows", keeps=False)

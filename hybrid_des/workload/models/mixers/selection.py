@@ -6,15 +6,17 @@
 DeepSeek-AI, "DeepSeek-V3.2", section 2.1; NVIDIA/Megatron-LM, `--experimental-attention-variant dsa`. The indexer has
 q·n·d + h·d + 2d + h·n parameters, 2·n·d FLOP per token and key before it, in few bits where other products are, and
 keeps its queries, its key, and 4 bytes per selected key. Every tensor rank computes it for all heads, from the whole
-input and queries' vectors, which it gathers. The passes that find the highest scores, and the loss that trains the
-indexer, are not counted.
+input and queries' vectors, which it gathers. The loss that trains it is over selected keys (sparse loss in
+Megatron-Bridge's recipes of DeepSeek-V4 and GLM-5.2): the backward multiplies the core's queries and keys once more,
+2·K·a·d FLOP per token. The passes that find the highest scores are not counted.
 
 Over selected keys, latent attention has the absorbed form: a key of kv + rope elements and a value of kv, the same for
 all heads, 2·a·(2·kv + rope) FLOP per key. Kernels over selected keys take the rate of heads of 128, larger ones too,
 and not `efficiency.latent`. So forwards of whole attention modules in 8 bits (ai-dynamo/aiconfigurator, 148 rows of
-2,048 to 65,536 tokens on H200, B200, GB200, GB300) are off by a median of +17 % (DeepSeek-V3.2), -9 (GLM-5), -5 to +9
-(V4 Flash and Pro, compressed and selected), -2 (V4 Flash, compressed), and by -28 and -22 % of second kernels for V4
-Flash; single rows by -48 to +46 %. With the rate of their own head size, V4's selected keys were off by -7 to -39 %.
+2,048 to 65,536 tokens on H200, B200, GB200, GB300; queries are normed and rotated in one pass there) are off by a
+median of +17 % (DeepSeek-V3.2), -9 (GLM-5), -3 to +11 (V4 Flash and Pro, compressed and selected), -2 (V4 Flash,
+compressed), and by -24 and -18 % of second kernels for V4 Flash; single rows by -42 to +46 %. With the rate of their
+own head size, V4's selected keys were off by -7 to -39 %.
 """
 
 from hybrid_des.workload.models.amounts import ELEMENT, Kept
@@ -51,13 +53,14 @@ def flash_core(
     *,
     gathered: int,
     window: int | None = None,
-    top: int | None = None,
+    indexer: Indexer | None = None,
     ratio: int = 0,
     absorbed: tuple[int, int] | None = None,
 ) -> Part:
     """The core of heads with keys and values of these sizes, over `shared` heads of them; see `SelectiveAttention`."""
     core = SelectiveAttention(
         "attention", block.heads, shared, *sizes, block.sequence, causal=True, flash=True, window=window,
-        top=top, ratio=ratio, absorbed=absorbed, gathered=gathered,
+        top=indexer.top if indexer else None, ratio=ratio, absorbed=absorbed, gathered=gathered,
+        teaches=indexer is not None and not indexer.reused,
     )  # fmt: skip
     return scored_by(core, block.heads * sizes[1])
