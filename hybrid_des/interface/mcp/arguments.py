@@ -39,7 +39,7 @@ class OfScenario(Arguments):
 class SimulateArguments(OfScenario):
     """Simulate one training step: its time with an interval, throughput, memory and what the step is spent on.
 
-    Of a scenario with `rl`, the loop of engines, queue and trainer: its cycle, both sides' idle time, and ages of samples.
+    Of a scenario with `rl`, the loop of engines, queue and trainer: its cycle, idle time of both sides, and ages.
     """
 
 

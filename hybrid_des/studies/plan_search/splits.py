@@ -12,7 +12,10 @@ file with other replicas, or as other axes have it. A measured trainer takes a t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
+
+from pydantic import ValidationError
 
 from hybrid_des.scenario.composition import value_at
 from hybrid_des.scenario.definition import Scenario
@@ -73,14 +76,20 @@ def is_measured(written: Scenario) -> bool:
 
 
 def ranked_gpus(written: Scenario, plan: Values) -> int:
-    """GPUs of the cluster that a plan leaves to ranks: all, but for those whose engines generate samples."""
+    """GPUs of the cluster that a plan leaves to ranks: all, but for those whose engines generate samples.
+
+    Nodes that the cluster does not have, or all of them, leave all: the plan says what is wrong.
+    """
     rl = written.rl
     if rl is None or (plan.get(NODES, rl.rollout[0].nodes) is None):
         return written.cluster.gpus
     kinds = rl.rollout
-    if plan.get(NODES) is not None:
-        kinds = (Rollout.model_validate({"nodes": plan[NODES]}),)
-    return written.cluster.gpus - sum(len(engine_gpus(kind, written.cluster, 0)) for kind in kinds)
+    with suppress(ValidationError, IndexError):
+        if plan.get(NODES) is not None:
+            kinds = (Rollout.model_validate({"nodes": plan[NODES]}),)
+        left = written.cluster.gpus - sum(len(engine_gpus(kind, written.cluster, 0)) for kind in kinds)
+        return left or written.cluster.gpus
+    return written.cluster.gpus
 
 
 def measured_time(written: Scenario, plan: Values) -> Iterator[Values]:

@@ -12,12 +12,12 @@
 | `measured_trainer` | the same, measured |
 | `weight_sync` | how long new weights take to the engines, as messages |
 | `record` | what happened: samples, spans of engines and of the trainer, takes, syncs |
-| `calibration` | the engines' share of their speed, from what a run took |
 | `figures`, `summary` | cycle, throughput, idle time by cause, ages, lengths; the same by public keys |
 | `whatifs`, `few_steps` | changes that are simulated with the same draws; the trainer's times in them |
 | `report`, `explained` | what is said of a loop: its verdict, and a line per change |
 | `timeline`, `page`, `plot` | what is drawn of it |
 | `result` | `simulate_rl(source)`, with tables and files |
+| `calibration` | the engines' share of their speed, from what a run took |
 | `bounds` | the least time of a cycle, for a search of splits |
 
 All times are whole picoseconds, so that busy and idle times sum to the simulated time exactly.

@@ -131,6 +131,16 @@ def test_engines_without_room_do_not_fit():
     assert "leave no room for a cached token" in found.nearest().reason
 
 
+@pytest.mark.parametrize(("nodes", "reason"), [
+    ("2-9", "there is no node 4"), ("many", "expected a whole number"), ("0-1", "is the trainer's too"),
+    ("0-3", "trainer's too"),
+])  # fmt: skip
+def test_nodes_that_cannot_be_engines_are_impossible(nodes, reason):
+    found = search(loop(axes=[{"rl.rollout.nodes": ["2-3", nodes]}]))
+    assert (found.counts[SIMULATED], found.counts[IMPOSSIBLE]) == (1, 1)
+    assert reason in next(one.reason for one in found.candidates if one.status == IMPOSSIBLE)
+
+
 def test_heads_that_engines_cannot_divide_are_impossible():
     values = loop(axes=[{"rl.rollout.tensor": [1, 2]}])
     values["model"] = {**MODEL, "heads": 1}
