@@ -155,6 +155,10 @@ class Refusal(HybridDesError):
     """A schedule, collective or topology does not support the requested sizes; the message says which it supports."""
 
 
+class NoRoomError(Refusal):
+    """An engine's memory has no room for its model and the longest sample; the message says what would give it some."""
+
+
 class TooLongError(HybridDesError):
     """A transfer takes implausibly long; the message names the unit that may have been forgotten."""
 

@@ -46,7 +46,7 @@ from typing import NamedTuple
 from hybrid_des.cluster.gpus import GpuPart
 from hybrid_des.cost_model.decode_sizes import DecodeSizes, Division, ExpertSizes, decode_sizes
 from hybrid_des.cost_model.decode_table import DecodeTable, Piece, read_decode_table
-from hybrid_des.errors import Refusal
+from hybrid_des.errors import NoRoomError, Refusal
 from hybrid_des.scenario.sections.cluster import WIDE, GpuKind, InfiniBand, NodeKind, NvLink
 from hybrid_des.scenario.sections.rl import DecodeEfficiency as Section
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes
@@ -179,10 +179,10 @@ class DecodeCosts:
         """Check that a sequence of so many tokens, prompt and response, fits.
 
         Raises:
-            Refusal: it does not; one line.
+            NoRoomError: it does not; one line.
         """
         if self.kv_room < tokens:
-            raise Refusal(
+            raise NoRoomError(
                 f"room for {max(0, self.kv_room)} cached tokens, fewer than the {tokens} of one sequence; expected "
                 "more GPUs per replica, a larger share of memory, or shorter sequences"
             )
@@ -292,7 +292,7 @@ def _room(sizes: DecodeSizes, share: float, data: int) -> tuple[int, Fraction]:
         raise Refusal("generation without keys and values of all tokens has no room to count; expected such attention")
     if left - total.state < total.cached:
         held, most = (format_bytes(round(size)) for size in (total.weights, share))
-        raise Refusal(
+        raise NoRoomError(
             f"weights of {held} per GPU leave no room for a cached token in its {most}; expected more GPUs per "
             "replica, a larger share of memory, or fewer bits"
         )

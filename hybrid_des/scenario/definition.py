@@ -26,7 +26,7 @@ from hybrid_des.scenario.sections.faults import misfits_of_faults
 from hybrid_des.scenario.sections.operators import Operators, misfits_of_operators
 from hybrid_des.scenario.sections.optimizer import Optimizer, misfits_of_optimizer
 from hybrid_des.scenario.sections.perturbations import misfits_of_background, misfits_of_jitter, misfits_of_slow
-from hybrid_des.scenario.sections.rl import misfits_of_rl
+from hybrid_des.scenario.sections.rl import MeasuredTrainer, misfits_of_rl
 from hybrid_des.scenario.sections.shards import Shards, misfits_of_shards
 from hybrid_des.scenario.sections.training import (
     Offload,
@@ -106,7 +106,9 @@ def _costs_are_given_once(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _batch_fits(scenario: Scenario) -> Iterator[Problem]:
-    """A batch is a whole number of micro-batches on every replica."""
+    """A batch is a whole number of micro-batches on every replica; a measured trainer says nothing of either."""
+    if scenario.rl is not None and isinstance(scenario.rl.trainer, MeasuredTrainer):
+        return
     schedule, replicas, batch = scenario.schedule, scenario.parallel.data, scenario.batch
     samples = replicas * schedule.microbatch_size
     if batch is not None and batch != samples * schedule.microbatches:

@@ -32,7 +32,8 @@ from hybrid_des.studies.sweep.axes import Case
 def write(result: SearchResult, folder: str | Path) -> Written:
     """Write `search.csv`, the table of all plans; if there is a best one `best.yaml`, `search.html`, `.png` and `.svg`.
 
-    Where money is the objective, `frontier.csv` has the plans that none undercuts in both money and days.
+    Where plans are weighed against something besides the objective, as money against days, `frontier.csv` has those
+    that none undercuts in both.
 
     Raises:
         UsageError: the folder cannot be written.
@@ -45,7 +46,7 @@ def write(result: SearchResult, folder: str | Path) -> Written:
             draw(result, figure.subplots())
             style.save(figure, staging, "search")
             (staging / "search.html").write_text(search_page(result), encoding="utf-8")
-            if result.settings.objective.days is not None:
+            if result.settings.objective.against is not None:
                 write_csv(result.frontier_table(), staging / "frontier.csv")
             (staging / "best.yaml").write_text(scenario_file(result, result.best), encoding="utf-8")
 
@@ -146,6 +147,7 @@ def explore(
     how = {"imports": settings.imports, "until": started + budget_s}
     how |= {"waiting": where["waiting"]} if "waiting" in where else {}
     with search_log(kept, settings, cases) as (known, note):
+        walks = walks and settings.written.rl is None  # moves of advice are those of a step
         walk = Walk(settings, cases, known=known, note=note, progress=progress)
         state = BranchAndBound(settings, cases, known=walk.known, simulated=walk.found, note=note, progress=progress)
         try:

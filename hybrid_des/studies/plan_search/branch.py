@@ -46,7 +46,7 @@ class Candidate:
         least: a lower bound on its cost; its cost if it is simulated.
         held: bytes held by its fullest GPU; a lower bound before it is priced.
         excess: bytes beyond the usable memory.
-        days: of an objective that has them, a lower bound on the days of the training; these, if it is simulated.
+        against: of an objective that has it, a lower bound on what it is weighed against; this, if it is simulated.
         done: the last step that it has passed; empty if none.
         row: its summary.
         beyond: whether it is a neighbour that is none of the plans listed.
@@ -59,7 +59,7 @@ class Candidate:
     least: float = 0.0
     held: int = 0
     excess: int = 0
-    days: float = 0.0
+    against: float = 0.0
     done: str = ""
     row: Row = field(default_factory=dict)
     beyond: bool = False
@@ -124,7 +124,7 @@ class BranchAndBound:
         self._early_plan = -1  # the last that was chosen to be simulated early
         self._early_plans = 0  # chosen so far
         self._screened = 0
-        self._against_days = settings.objective.days is not None
+        self._weighed = settings.objective.against is not None
 
     def run(self, pool: Pool) -> None:
         """Search to the end; within a time limit, take up what a walk found, and simulate some plans early.
@@ -191,10 +191,10 @@ class BranchAndBound:
             candidate.status = MISFIT if evaluation.misfit else IMPOSSIBLE
             return
         if step == "simulate":
-            candidate.least, candidate.days = evaluation.least, evaluation.days
+            candidate.least, candidate.against = evaluation.least, evaluation.against
         else:
             candidate.least = max(candidate.least, evaluation.least)
-            candidate.days = max(candidate.days, evaluation.days)
+            candidate.against = max(candidate.against, evaluation.against)
         if step == "simulate":
             candidate.status, candidate.row = SIMULATED, evaluation.row
             insort(self._costs, evaluation.least)
@@ -272,7 +272,7 @@ class BranchAndBound:
         top = self._settings.block.top
         if len(self._costs) < top or candidate.least < self._costs[top - 1]:
             return False
-        weighed = [*(["held"] if self._settings.block.front else []), *(["days"] if self._against_days else [])]
+        weighed = [*(["held"] if self._settings.block.front else []), *(["against"] if self._weighed else [])]
         return not weighed or self._is_dominated(candidate, "least", *weighed)
 
     def _is_dominated(self, candidate: Candidate, *figures: str) -> bool:

@@ -5,6 +5,9 @@
     weigh      a lower bound on the time of its order of ops, a hash shared by equivalent plans
     simulate   the summary
 
+Of a loop (`rl`), screening also asks whether engines hold the model and a sample, its bound is that of `rl.bounds`, and
+simulation is that of the loop.
+
 Any step may rule the plan out, with an error of the scenario's validation or of its parts as the reason. Steps run in
 any process; costs and wirings that plans share are computed once per process.
 """
@@ -21,7 +24,7 @@ from hybrid_des.cost_model.collective_times import CollectiveTimes
 from hybrid_des.cost_model.modelled import model_costs
 from hybrid_des.cost_model.pipeline_ranks import costs_per_rank
 from hybrid_des.cost_model.rank_costs import RankCosts
-from hybrid_des.errors import HybridDesError
+from hybrid_des.errors import HybridDesError, NoRoomError
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import Plan, PlanRequest
 from hybrid_des.planning.lowering import planned_peaks
@@ -38,7 +41,11 @@ from hybrid_des.studies.goodput.summary import goodput_columns
 from hybrid_des.studies.plan_search.bound import bound_of, walks_of
 from hybrid_des.studies.plan_search.equivalence import fingerprint
 from hybrid_des.studies.plan_search.least_times import FirstBound, check_stages, first_bound
+from hybrid_des.studies.plan_search.splits import is_measured
 from hybrid_des.studies.plan_search.terms import Settings
+from hybrid_des.studies.rl.bounds import sides_of
+from hybrid_des.studies.rl.loop import run_loop
+from hybrid_des.studies.rl.whatifs import figures_of
 from hybrid_des.studies.sweep.axes import Case
 from hybrid_des.studies.sweep.rows import Row
 from hybrid_des.studies.sweep.runner import with_case
@@ -59,7 +66,7 @@ class Evaluation:
         excess: bytes beyond the usable memory of the GPU that is closest to it; negative if it fits.
         allowed: the usable memory of that GPU.
         fingerprint: a hash that equivalent plans share.
-        days: of an objective that has them, a lower bound on the days of the training, or these days once simulated.
+        against: of an objective that has it, a lower bound on what it is weighed against, or this once simulated.
         row: the summary.
     """
 
@@ -70,7 +77,7 @@ class Evaluation:
     excess: int = 0
     allowed: int = 0
     fingerprint: str = ""
-    days: float = 0.0
+    against: float = 0.0
     row: Row = field(default_factory=dict)
 
 
@@ -126,6 +133,10 @@ def scenario_in(settings: Settings, case: Case) -> Scenario:
 
 
 def _screen(settings: Settings, scenario: Scenario) -> Evaluation:
+    if scenario.rl is not None and (refused := _without_engines(scenario)):
+        return refused
+    if is_measured(scenario):
+        return _bounded(settings, scenario, ())
     check_stages(scenario)
     if scenario.model is None or scenario.parallel.stages == "balanced":  # stages depend on collectives
         return _bound_costs(settings, scenario)
@@ -142,11 +153,13 @@ def _bounded_first(settings: Settings, scenario: Scenario, bound: FirstBound) ->
 
 
 def _price(settings: Settings, scenario: Scenario) -> Evaluation:
+    if is_measured(scenario):
+        return _bounded(settings, scenario, ())
     bounded = _bound_costs(settings, scenario)
     if bounded.reason:
         return bounded
     ordered = _bound_memory(settings, scenario, *_ordered(scenario))
-    return replace(ordered, least=bounded.least, days=bounded.days)
+    return replace(ordered, least=bounded.least, against=bounded.against)
 
 
 def _bound_memory(settings: Settings, scenario: Scenario, ranks: RankCosts, plan: Plan) -> Evaluation:
@@ -154,17 +167,21 @@ def _bound_memory(settings: Settings, scenario: Scenario, ranks: RankCosts, plan
 
 
 def _bound_order(settings: Settings, scenario: Scenario) -> Evaluation:
+    if scenario.rl is not None:  # whose steps differ in their documents
+        return replace(_price(settings, scenario), fingerprint=repr(scenario))
     (times, ranks), plan = _shared(scenario), _ordered(scenario)[1]
     bounded = _bound_memory(settings, scenario, ranks, plan)
     parts = parts_of(scenario, plan, times.fabric, ranks=ranks, times=times)
     walks = walks_of(scenario, parts)
     shared = fingerprint(scenario, parts, walks[0].programs)
-    if settings.objective.days is not None:  # the same run may cost more elsewhere
+    if settings.objective.against is not None:  # the same run may cost more elsewhere
         shared = f"{shared} {scenario.price!r} {scenario.train!r}"
     return _costing(settings, scenario, to_seconds(bound_of(scenario, walks)), replace(bounded, fingerprint=shared))
 
 
 def _simulate(settings: Settings, scenario: Scenario) -> Evaluation:
+    if scenario.rl is not None:
+        return _simulated_loop(scenario, _price(settings, scenario))
     times, ranks = _shared(scenario)
     # a row needs no messages, memory is checked here, and failures over weeks are not part of a step
     quiet = scenario.model_copy(update={"record": "compute", "on_oom": "warn", "faults": None})
@@ -183,6 +200,36 @@ def _simulate(settings: Settings, scenario: Scenario) -> Evaluation:
         # at least that of a step with all replicas at full speed, so that a bound on a step bounds it too
         seconds = to_seconds(steps.healthy.useful) / row["goodput"]
     return _costing(settings, scenario, seconds, replace(bounded, row=row))
+
+
+def _without_engines(scenario: Scenario) -> Evaluation | None:
+    """What rules out a loop whose engines have no room for the model and a sample; None if they have."""
+    try:
+        sides_of(scenario)
+    except NoRoomError as refusal:
+        memory = max(kind.gpu.memory for kind in scenario.cluster.kinds)
+        return Evaluation(reason=str(refusal), misfit=True, excess=memory, allowed=memory)
+    return None
+
+
+def _simulated_loop(scenario: Scenario, bounded: Evaluation) -> Evaluation:
+    """A loop that has been simulated: its cycle and mean age, the cost and what it is weighed against."""
+    if bounded.reason:
+        return bounded
+    figures = figures_of(scenario, run_loop(scenario))
+    row = {
+        "cycle_s": figures.cycle,
+        "samples_per_s": figures.samples_per_s,
+        "tokens_per_gpu_s": figures.tokens_per_gpu_s,
+        "mean_age": figures.ages.mean,
+        "p95_age": figures.ages.p95,
+        "trainer_gpus": figures.record.trainer_gpus,
+        "rollout_gpus": figures.rollout_gpus,
+        "trainer_wait_s": figures.wait,
+        "trainer_busy_ratio": figures.trainer_busy,
+        "rollout_busy_ratio": figures.rollout_busy,
+    }
+    return replace(bounded, least=figures.cycle, against=figures.ages.mean, row=row)
 
 
 STEPS: Mapping[str, Callable[[Settings, Scenario], Evaluation]] = {
@@ -209,10 +256,13 @@ def _bounded(settings: Settings, scenario: Scenario, held: Sequence[int], least:
 
 
 def _costing(settings: Settings, scenario: Scenario, seconds: float, evaluation: Evaluation) -> Evaluation:
-    """An evaluation with the cost, and the days, of a step that takes so many seconds."""
+    """An evaluation with the cost of a step that takes so many seconds, and what it is weighed against."""
     objective = settings.objective
-    days = 0.0 if objective.days is None else objective.days(scenario, seconds)
-    return replace(evaluation, least=objective.cost(scenario, seconds), days=days)
+    against = 0.0 if objective.against is None else objective.against.least(scenario, seconds)
+    engines = () if scenario.rl is None else scenario.rl.rollout
+    shares = (int(kind.gpu.memory * engine.memory) for kind in scenario.cluster.kinds for engine in engines)
+    held = max([evaluation.held, *shares])
+    return replace(evaluation, least=objective.cost(scenario, seconds), against=against, held=held)
 
 
 def _allowed(settings: Settings, scenario: Scenario) -> Sequence[int]:

@@ -94,7 +94,7 @@ class SearchResult:
     def ties(self) -> list[Candidate]:
         """The simulated plans that are as good as the best: that differ by less than 2 %, and not for certain."""
         best = self.best
-        if best is None or not best.least:
+        if best is None or not best.least or self.settings.written.rl is not None:  # no interval is known of loops
             return []
         close = [one for one in self.ranked if one is not best and one.least < best.least * (1 + LEAST)]
         scenario = self.scenario(best) if close else None
@@ -110,10 +110,10 @@ class SearchResult:
         return front
 
     def frontier(self) -> list[Candidate]:
-        """The Pareto front of the simulated plans in money and days, cheapest first."""
+        """The Pareto front of the simulated plans in cost and what it is weighed against, the lowest cost first."""
         frontier: list[Candidate] = []
-        for candidate in sorted(self.ranked, key=attrgetter("least", "days", "held", "number")):
-            if not frontier or candidate.days < frontier[-1].days:
+        for candidate in sorted(self.ranked, key=attrgetter("least", "against", "held", "number")):
+            if not frontier or candidate.against < frontier[-1].against:
                 frontier.append(candidate)
         return frontier
 
@@ -181,13 +181,13 @@ class SearchResult:
         return pd.DataFrame([self._row(one) for one in (*self.ranked, *rest)])
 
     def frontier_table(self) -> pd.DataFrame:
-        """The rows of the frontier of days against money, the cheapest first."""
+        """The rows of the frontier, such as that of days against money, the lowest cost first."""
         import pandas as pd
 
         return pd.DataFrame([self._row(one) for one in self.frontier()])
 
     def _row(self, candidate: Candidate) -> dict[str, Any]:
-        objective = self.settings.objective
+        objective, against = self.settings.objective, self.settings.objective.against
         known = candidate.status not in (MISFIT, IMPOSSIBLE) and candidate.least
         return {
             "plan": candidate.number,
@@ -195,7 +195,7 @@ class SearchResult:
             "reason": candidate.reason,
             **{path: value for path, value in plain(candidate.case).items() if value is not None},
             f"{objective.key}_bound": objective.value(candidate.least) if known else None,
-            **({} if objective.days is None else {"days_bound": candidate.days if known else None}),
+            **({} if against is None else {f"{against.key}_bound": candidate.against if known else None}),
             "held_bytes": candidate.held or None,
             **cells({key: value for key, value in candidate.row.items() if key not in SAME_OF_ALL}),
         }

@@ -17,6 +17,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import flow_text, to_mapping
 from hybrid_des.studies.neighbours.framework import MEGATRON, TORCHTITAN, Framework, changed_flags, framework_of
 from hybrid_des.studies.plan_search.branch import EXCLUDED, SIMULATED, UNKNOWN, Candidate
+from hybrid_des.studies.plan_search.objectives import Objective
 from hybrid_des.studies.plan_search.outcome import SearchResult
 from hybrid_des.studies.plan_search.scenario_files import scenario_file, with_values
 from hybrid_des.studies.plan_search.space import values_of
@@ -51,14 +52,13 @@ def shown_plans(result: SearchResult) -> list[Candidate]:
 
 
 def _best_in_both(result: SearchResult) -> list[Candidate]:
-    return result.frontier() if result.settings.objective.days is not None else result.front()
+    return result.front() if result.settings.objective.against is None else result.frontier()
 
 
 def _verdict(result: SearchResult) -> str:
     best, objective = result.best, result.settings.objective
     assert best is not None
-    days = f" in {format_number(best.days)} days" if objective.days is not None else ""
-    figure = f"{objective.axis.partition(' (')[0]} {objective.text(best.least)}{days}"
+    figure = f"{objective.axis.partition(' (')[0]} {in_words(objective, best)}"
     sentence = f"Plan {best.number} is the best found: {figure}, {format_bytes(best.held)} on the fullest GPU"
     if result.stopped:
         sure = f"the search was {result.stopped}, and at most {format_share(result.gap)} could still be gained"
@@ -71,44 +71,64 @@ def _verdict(result: SearchResult) -> str:
 
 
 def _title(result: SearchResult) -> str:
-    against = "days" if result.settings.objective.days is not None else "memory"
-    return f"{result.settings.objective.axis.partition(' (')[0].capitalize()} against {against}"
+    objective = result.settings.objective
+    against = "memory" if objective.against is None else objective.against.heading
+    return f"{objective.axis.partition(' (')[0].capitalize()} against {against}"
+
+
+def in_words(objective: Objective, plan: Candidate) -> str:
+    """The cost of a plan, and what it is weighed against, in words."""
+    against = "" if objective.against is None else f" {objective.against.text(plan.against)}"
+    return f"{objective.text(plan.least)}{against}"
 
 
 def _frontier(result: SearchResult, shown: Sequence[Candidate]) -> dict[str, Any]:
     """Every plan as a point: simulated ones, those that none is better than in both, and bounds of the others."""
-    objective, days = result.settings.objective, result.settings.objective.days is not None
+    objective, against = result.settings.objective, result.settings.objective.against
     best, opened = _best_in_both(result), {one.number for one in shown}
     unknown = sorted(with_values(result, EXCLUDED, UNKNOWN), key=lambda plan: plan.least)[:MOST_BOUNDS]
     others = [one for one in with_values(result, SIMULATED) if one not in best]
 
+    def at(plan: Candidate) -> float:
+        return plan.held if against is None else plan.against
+
     def point(plan: Candidate) -> list[Any]:
-        at = plan.days if days else plan.held
         text = f"plan {plan.number}: {objective.text(plan.least)}, {format_bytes(plan.held)}"
-        return [at, objective.value(plan.least), text, plan.number if plan.number in opened else None]
+        return [at(plan), objective.value(plan.least), text, plan.number if plan.number in opened else None]
 
     series: list[dict[str, Any]] = [
         {"name": "not simulated: at least", "colour": GREY, "mark": 5, "hollow": True, "size": 2.5,
          "points": [point(one) for one in unknown]},
         {"name": "simulated", "colour": LINES[0], "mark": 0, "points": [point(one) for one in others]},
         {"name": "simulated, none better in both", "colour": LINES[1], "mark": 3, "line": True, "size": 5.5,
-         "points": [point(one) for one in sorted(best, key=lambda plan: plan.days if days else plan.held)]},
+         "points": [point(one) for one in sorted(best, key=at)]},
     ]  # fmt: skip
     limits = {result.settings.allowed(kind.gpu) for kind in result.settings.written.cluster.kinds}
-    marks = [] if days else [{"at": float(limit), "name": "usable memory"} for limit in sorted(limits)]
-    x = {"label": "days of training" if days else "memory of the fullest GPU", "kind": "number" if days else "bytes"}
+    marks = [{"at": float(limit), "name": "usable memory"} for limit in sorted(limits)] if against is None else []
+    x = {"label": "memory of the fullest GPU", "kind": "bytes"}
+    if against is not None:
+        x = {"label": against.axis, "kind": "number"}
     seconds = objective.key.endswith("_s") and not objective.key.endswith("gpu_s")
     y = {"label": objective.axis, "kind": "seconds" if seconds else "number"}
     return chart_of(x, y, [one for one in series if one["points"]], marks=marks, height=340)
 
 
 def _table(result: SearchResult, shown: Sequence[Candidate]) -> str:
-    objective, days = result.settings.objective, result.settings.objective.days is not None
+    objective, against = result.settings.objective, result.settings.objective.against
     paths = values_of(one.case for one in shown)
-    heads = ["plan", objective.axis.partition(" (")[0], *(["days"] if days else []), "memory", *paths]
+    heads = [
+        "plan",
+        objective.axis.partition(" (")[0],
+        *(() if against is None else [against.heading]),
+        "memory",
+        *(key.replace("_per_s", "/s") for key in objective.beside),
+        *paths,
+    ]
     rows = [
         [Cell(str(one.number), one.number), Cell(objective.text(one.least), objective.value(one.least)),
-         *([Cell(format_number(one.days), one.days)] if days else []), Cell(format_bytes(one.held), one.held),
+         *(() if against is None else [Cell(format_number(one.against), one.against)]),
+         Cell(format_bytes(one.held), one.held),
+         *(Cell(format_number(one.row[key]), one.row[key]) for key in objective.beside),
          *(_swept_value(one.case.get(path)) for path in paths)]
         for one in shown
     ]  # fmt: skip
@@ -126,8 +146,7 @@ def _swept_value(value: Any) -> Cell | str:
 def plan_html(result: SearchResult, plan: Candidate) -> str:
     """A plan: its figures, what it changes in the file, the flags to copy, and its scenario file."""
     objective, scenario = result.settings.objective, result.scenario(plan)
-    days = f" in {format_number(plan.days)} days" if objective.days is not None else ""
-    facts = f"{objective.text(plan.least)}{days}, {format_bytes(plan.held)} on the fullest GPU"
+    facts = f"{in_words(objective, plan)}, {format_bytes(plan.held)} on the fullest GPU"
     changed = "; ".join(changes_of(result.settings.written, scenario, plan)) or "nothing: it is the plan of the file"
     parts = [
         f"<h3>Plan {plan.number}: {html.escape(facts)}</h3><p>Changes {html.escape(changed)}</p>",
@@ -158,7 +177,7 @@ def _text(value: Any) -> str:
 
 def _flags(written: Scenario, scenario: Scenario) -> Iterator[str]:
     """The flags that differ from the file's, and the whole line, for each framework that may start it."""
-    if scenario.model is None:
+    if scenario.model is None or scenario.rl is not None:  # whose frameworks have words for both sides
         return
     known = framework_of(written)
     frameworks = [known] if known and not known.assumed else [Framework(name, True) for name in (MEGATRON, TORCHTITAN)]

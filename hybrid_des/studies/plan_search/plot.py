@@ -28,15 +28,15 @@ def draw(result: SearchResult, ax: Axes | None = None) -> Axes:
     """Draw every plan whose memory is known: simulated ones, the Pareto front among them, and the bounds of the others.
 
     A plan that was not simulated is drawn at its bound: its value is there or higher, for `tokens_per_gpu_s` lower.
-    Where money is the objective, days take the place of memory.
+    What plans are weighed against, such as days against money, takes the place of memory.
     """
     ax = style.axes(ax, (8, 5))
     objective = result.settings.objective
-    against_days = objective.days is not None
-    best = result.frontier() if against_days else result.front()
+    against = objective.against
+    best = result.front() if against is None else result.frontier()
 
     def points(plans: Sequence[Candidate]) -> list[tuple[float, float]]:
-        return [(one.days if against_days else one.held / GB, objective.value(one.least)) for one in plans]
+        return [(one.held / GB if against is None else one.against, objective.value(one.least)) for one in plans]
 
     groups: tuple[tuple[str, Sequence[Candidate], dict[str, object]], ...] = (
         (
@@ -52,8 +52,8 @@ def draw(result: SearchResult, ax: Axes | None = None) -> Axes:
             ax.scatter(*zip(*points(plans), strict=True), label=label, **look)  # type: ignore[arg-type]
     if len(best) > 1:
         ax.plot(*zip(*points(best), strict=True), color=ORANGE, linewidth=1, zorder=2)
-    if against_days:
-        ax.set_xlabel("days of training")
+    if against is not None:
+        ax.set_xlabel(against.axis)
     else:
         for limit in {result.settings.allowed(kind.gpu) for kind in result.settings.written.cluster.kinds}:
             ax.axvline(limit / GB, color=GREY, linewidth=0.8, linestyle=":")

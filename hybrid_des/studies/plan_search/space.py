@@ -12,6 +12,7 @@
     shards.ranks    if an axis names it: all, and the divisors of a node's GPUs, where ranks communicate layer by layer
     shards.reshard  if an axis names it: with zero-3 what is usual, and the other
     optimizer.kind  if an axis names it: every one
+    rl              with engines that generate samples: splits of the GPUs, as `splits` has them
 
 What the file states stays as it is, unless an axis names it: an axis with values, or the name alone, which stands for
 the values above. The sizes of the layout multiply to the number of GPUs, so an axis of one of them varies them all, and
@@ -41,7 +42,7 @@ from hybrid_des.scenario.keys import SHARDING
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.unused_gpus import left_unused, used_gpus
 from hybrid_des.studies.neighbours.shards import fitting
-from hybrid_des.studies.plan_search import default_axes
+from hybrid_des.studies.plan_search import default_axes, splits
 from hybrid_des.studies.plan_search.default_axes import planned
 from hybrid_des.studies.plan_search.terms import PACKING, VARIED, Settings
 from hybrid_des.studies.sweep.axes import MOST_CASES, Case, is_key
@@ -72,8 +73,10 @@ def plans_in(settings: Settings) -> list[Case]:
     on_its_cluster = _on_clusters(settings)
     completions = DEFAULT if settings.by_default else OPEN
     completions = (*completions, *((name, NAMED[name]) for name in settings.names if name in NAMED))
+    completions = (*(MEASURED if splits.is_measured(written) else completions), SCALED)
     packings = tuple({PACKING: name} for name in packers.names()) if PACKING in settings.names else ({},)
-    for combination in product(*settings.axes, packings):
+    of_loops = (splits.values_of_axis(document, written, name) for name in settings.names if name in splits.NAMES)
+    for combination in product(*settings.axes, *of_loops, packings):
         given = {path: value for part in combination for path, value in part.items() if is_key(path)}
         for plan in _completed(on_its_cluster(given), {**kept, **given}, completions):
             plans.setdefault(repr(plan), plan)
@@ -113,6 +116,8 @@ def kept_in(settings: Settings) -> Case:
     if named & {"schedule.kind", "schedule.file"}:
         named.update(("schedule.kind", "schedule.chunks"))
     stated = {path: value_at(settings.document.value, path) for path in (*VARIED, PACKING)}
+    if splits.is_measured(settings.written):
+        stated |= {path: getattr(settings.written.parallel, path.partition(".")[2]) for path in RANKS}
     if value_at(settings.document.value, "schedule.microbatches") is not None and settings.written.model is not None:
         stated["schedule.microbatch_size"] = settings.written.schedule.microbatch_size
     kept = {path: value for path, value in stated.items() if value is not None and path not in named}
@@ -126,6 +131,8 @@ def kept_in(settings: Settings) -> Case:
 def _leaves_gpus(settings: Settings, kept: Case) -> bool:
     """Whether a layout that is stated whole leaves GPUs unused, or may on a cluster of another size."""
     written, given = settings.written, {path for axis in settings.axes for case in axis for path in case}
+    if splits.NODES in given.union(settings.names):
+        return True
     if _open_sizes(written, {**kept, **dict.fromkeys(given)}):
         return False
     of_replica = written.parallel.ranks // written.parallel.data
@@ -136,7 +143,7 @@ def _leaves_gpus(settings: Settings, kept: Case) -> bool:
 def unused_by(settings: Settings, plans: Sequence[Case]) -> str | None:
     """How many GPUs all plans leave unused, in words; None if one uses all, or if plans have GPUs of their own."""
     written, gpus = settings.written, settings.written.cluster.gpus
-    if any(path.startswith("cluster.") for plan in plans for path in plan):
+    if any(path.startswith("cluster.") or path == splits.NODES for plan in plans for path in plan):
         return None
     servers = used_gpus(written) - written.parallel.ranks
     sizes = ([planned(written, plan, path) for path in RANKS] for plan in plans)
@@ -175,10 +182,11 @@ def _ranks(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, 
     for path in RANKS:
         size = 1 if path in axes else planned(written, plan, path)
         taken *= size if isinstance(size, int) and size > 0 else 1
-    if written.cluster.gpus % taken:
+    gpus = splits.ranked_gpus(written, plan)
+    if gpus < taken or gpus % taken:
         return
     widest = max(kind.gpus_per_node for kind in written.cluster.kinds)
-    for sizes in factors(written.cluster.gpus // taken, len(axes)):
+    for sizes in factors(gpus // taken, len(axes)):
         ranks = dict(zip(axes, sizes, strict=True))
         if ranks.get("parallel.tensor", 1) <= widest:
             yield ranks
@@ -225,7 +233,7 @@ def _samples(
 ) -> Iterator[Mapping[str, Any]]:
     """The same samples per step, in micro-batches of several sizes."""
     schedule = written.schedule
-    if "schedule.microbatches" in plan or "batch" in plan:
+    if "schedule.microbatches" in plan or "batch" in plan or written.rl is not None:  # whose batch is of samples
         yield {}
         return
     if written.model is None:
@@ -327,6 +335,8 @@ OPEN: Completions = (
     ("", _ranks), ("parallel.expert", _experts), ("", _samples), ("", _schedule),
     ("recompute", _recompute), ("sharding", _sharding), ("gradients.bucket", _buckets),
 )  # fmt: skip
+MEASURED: Completions = (("", _ranks),)  # of a measured trainer
+SCALED = (splits.TIME, splits.measured_time)
 DEFAULT: Completions = (
     ("", _ranks_by_default), ("parallel.expert", _experts), ("", partial(_samples, sizes=default_axes.sizes_of)),
     ("", default_axes.schedules_of), ("recompute", _recompute_by_default),

@@ -29,12 +29,12 @@ from hybrid_des.scenario.loading import misnamed, scenario_of
 from hybrid_des.scenario.problem import problems_in
 from hybrid_des.scenario.sections.cluster import GpuKind
 from hybrid_des.scenario.strict_yaml import Document
-from hybrid_des.studies.plan_search import default_axes
+from hybrid_des.studies.plan_search import default_axes, splits
 from hybrid_des.studies.sweep.axes import Case, axes_of
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
-from hybrid_des.studies.plan_search.objectives import OBJECTIVES, Objective, objective_of
+from hybrid_des.studies.plan_search.objectives import CYCLE, OBJECTIVES, OF_LOOPS, Objective, objective_of
 
 VARIED = (
     "parallel.pipeline", "parallel.data", "parallel.tensor", "parallel.context", "parallel.expert",
@@ -68,7 +68,7 @@ class SearchBlock(Section):
     axes: Any = None
     """Axes as in `sweep`, or names of keys that vary over their usual values."""
     objective: Annotated[str, choice(*OBJECTIVES)] = "step_time_s"
-    """The summary key that is optimized."""
+    """The summary key that is optimized; with `rl` cycle_s."""
     memory: Bytes | None = None
     """Memory of a GPU, instead of the scenario's."""
     reserve: Annotated[int | Fraction, Reads(_reserve, {"type": ["string", "number"]})] = 0
@@ -113,7 +113,7 @@ class Settings:
     @property
     def objective(self) -> Objective:
         """The objective of the search."""
-        return objective_of(self.block.objective, self.written)
+        return objective_of(self.block.objective, self.written, whole_front=self.block.front)
 
     @cached_property
     def written(self) -> Scenario:
@@ -143,8 +143,13 @@ def settings_of(document: Document, imports: Sequence[str] = ()) -> Settings:
         values.pop(key, None)
     block, problems = _block({} if given in (None, "none") else given, document)
     axes: tuple[tuple[Case, ...], ...] = ()
+    loops = values.get("rl") not in (None, "none")
+    if loops:
+        values["rl"] = splits.of_one_kind(values["rl"])
+    if block.axes is None and loops:
+        block = block.model_copy(update={"axes": [*splits.USUAL]})
     if block.axes is not None:
-        axes = axes_of(document, ("search", "axes"), block.axes, problems, NAMES)
+        axes = axes_of(document, ("search", "axes"), block.axes, problems, (*NAMES, *(splits.NAMES if loops else ())))
     tunables = tuple(_tunables(document, block.tune, problems))
     files = tuple(str(Path(file).resolve()) for file in imports)  # workers may have other working folders
     given_axes = block.axes if isinstance(block.axes, list) else default_axes.NAMES if block.axes is None else ()
@@ -155,6 +160,8 @@ def settings_of(document: Document, imports: Sequence[str] = ()) -> Settings:
         problems.append(document.problem(at, f"{PACKING}: the scenario has no documents; expected `data` too"))
     if problems:
         raise ScenarioError(problems)
+    if settings.written.rl is not None and block.objective not in OF_LOOPS:
+        raise document.error(("search", "objective"), f"a loop has the objective {CYCLE.name}, not {block.objective}")
     if lacking := settings.objective.lacking(settings.written):
         raise document.error(("search", "objective"), f"{block.objective} {lacking}")
     return settings

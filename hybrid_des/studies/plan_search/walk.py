@@ -162,7 +162,7 @@ class Walk:
                 least=known.least,
                 held=known.held,
                 excess=known.excess,
-                days=known.days,
+                against=known.against,
                 done="simulate",
                 row=known.row,
                 beyond=True,

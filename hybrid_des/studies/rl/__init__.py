@@ -18,6 +18,7 @@
 | `timeline`, `page`, `plot` | what is drawn of it |
 | `result` | `simulate_rl(source)`, with tables and files |
 | `calibration` | the engines' share of their speed, from what a run took |
+| `bounds` | the least time of a cycle, for a search of splits |
 
 All times are whole picoseconds, so that busy and idle times sum to the simulated time exactly.
 """

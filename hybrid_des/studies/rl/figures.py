@@ -85,8 +85,7 @@ class LoopFigures:
     @cached_property
     def warm_up(self) -> int:
         """Cycles of warm-up."""
-        ahead = max(ceil(self.rl.ahead), int(self.rl.barrier))
-        return max(min(ahead, len(self.record.syncs) - 1), 0)
+        return warm_up_of(self.rl, len(self.record.syncs))
 
     @property
     def begin(self) -> int:
@@ -329,6 +328,11 @@ class LoopFigures:
         at, count = times[order][after_last], idle_now[after_last]
         before = np.concatenate([[0], count[:-1]]) if len(count) else count
         return np.asarray(at[(count == own) & (before < own)], dtype=np.int64)
+
+
+def warm_up_of(rl: Rl, cycles: int) -> int:
+    """Cycles in which the queue fills: as many as batches may be generated ahead, rounded up; at least one is left."""
+    return max(0, min(max(ceil(rl.ahead), int(rl.barrier)), cycles - 1))
 
 
 class _Spans(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hybrid_des.cost_model.decode import DecodeCosts, DecodeEfficiency, decode_costs
-from hybrid_des.errors import Refusal
+from hybrid_des.errors import NoRoomError, Refusal
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.rl import MeasuredTrainer, Rl, Rollout, engine_gpus
 from hybrid_des.studies.rl.measured_trainer import ConstantTimes, read_times
@@ -63,7 +63,7 @@ def _check_room(rl: Rl, kind: EngineKind) -> None:
         turns = rl.turns.count.max or getattr(rl.turns.count.options, "length", None) or 1
         tokens += (turns - 1) * rl.turns.tokens
     if (room := kind.costs.room(1)) < tokens:
-        raise Refusal(
+        raise NoRoomError(
             f"rl.rollout: an engine has room for {max(0, room)} tokens, fewer than the {tokens} of a sample; expected "
             "more GPUs per replica, a larger share of memory, or a smaller rl.response.max"
         )

@@ -17,8 +17,9 @@ MOST_SHOWN = 3  # what-ifs in a verdict
 LEAST = 0.005  # of the cycle: a smaller gain is none
 SHOWN = 0.0005  # of the time: a smaller part is not shown
 SO_FAR = (
-    "such runs were predicted so far within 7 % as changes of a measured run, within 2 to 40 % from a recipe alone, "
-    "mostly too fast; what staleness does to learning is not predicted"
+    "so far, changes of a run with measured phases were predicted within 7 % (11 % with other training), of a measured "
+    "step alone within 13 %, from 235 billion parameters on 102 %; from a recipe alone 4 to 76 % off, mostly too fast; "
+    "what staleness does to learning is not predicted"
 )
 ENGINE_WORDS = {
     "decode": "decode",

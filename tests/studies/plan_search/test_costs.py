@@ -31,7 +31,7 @@ def test_the_cost_of_a_plan_is_hours_times_the_price():
     for one in found.ranked:
         seconds = 10**6 * one.row["step_time_s"]  # on four GPUs at 0.001 EUR a second
         assert one.least == pytest.approx(4 * seconds / 1000) == one.row["bill"]["cost"]
-        assert one.days == pytest.approx(seconds / 86400) == one.row["bill"]["days"]
+        assert one.against == pytest.approx(seconds / 86400) == one.row["bill"]["days"]
 
 
 def test_every_size_of_the_cluster_has_plans_of_its_own():
@@ -45,7 +45,7 @@ def test_every_size_of_the_cluster_has_plans_of_its_own():
 def test_the_frontier_is_that_of_all_plans():
     found, everything = cheapest(axes=SIZES, top=1), cheapest(axes=SIZES, top=1000)
     assert found.counts[SIMULATED] < everything.counts[SIMULATED]
-    figures = [[(one.least, one.days) for one in result.frontier()] for result in (found, everything)]
+    figures = [[(one.least, one.against) for one in result.frontier()] for result in (found, everything)]
     assert figures[0] == figures[1]
     money, days = zip(*figures[0], strict=True)
     assert list(money) == sorted(money)
@@ -58,7 +58,7 @@ def test_with_failures_money_is_that_of_wall_time_and_spares():
     seconds = 10**6 * found.best.row["step_time_s"] / goodput_columns(steps)["goodput"]
     assert found.best.least == pytest.approx((4 + 4) * seconds / 1000)  # a spare node has four GPUs too
     assert found.best.least == pytest.approx(found.best.row["bill"]["cost"])
-    assert found.best.days == pytest.approx(seconds / 86400)
+    assert found.best.against == pytest.approx(seconds / 86400)
 
 
 def test_a_price_of_its_own_tells_equal_plans_apart():

@@ -4,13 +4,14 @@ The file is a scenario; its `search:` block gives the axes, the objective, and h
 one, layout, micro-batch, recomputation and the schedules of its framework vary. All plans are enumerated; a local
 search from the plan of the file finds good ones early; plans that provably cannot fit, or cannot beat the best one
 found, are skipped, and the others are simulated, the most promising first. Prints the best plans, the
-report of the winner, its launch line, and the flags that differ from the file's.
+report of the winner, its launch line, and the flags that differ from the file's. With `rl`, plans split the GPUs
+between engines and trainer, and the time of a cycle is shown against the mean age of samples.
 """
 
 import argparse
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from math import isfinite
 from typing import Any
@@ -28,7 +29,7 @@ from hybrid_des.planning.planner import plan_of
 from hybrid_des.report.files.staging import reserved
 from hybrid_des.report.text import within
 from hybrid_des.report.text_tables import text_table
-from hybrid_des.result import simulate
+from hybrid_des.result import Result, simulate
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import flow_text
 from hybrid_des.scenario.loading import read_scenario
@@ -43,6 +44,7 @@ from hybrid_des.studies.plan_search.space import LAYOUT, kept_in, plans_in, unus
 from hybrid_des.studies.plan_search.terms import Settings, settings_of
 from hybrid_des.studies.plan_search.tuning import tune
 from hybrid_des.studies.pool import cores
+from hybrid_des.studies.rl.result import RlResult, document_for, result_of
 from hybrid_des.studies.sweep.axes import Case, plain
 from hybrid_des.studies.verification import verify
 from hybrid_des.units import format_bytes, format_number, format_share
@@ -100,8 +102,8 @@ def run(args: argparse.Namespace) -> int:
         if result.best is not None:
             show(_table(result, result.ranked[: settings.block.top]))
         show(result.sentence)
-        if settings.objective.days is not None and result.best is not None:
-            show("days against money: of these, none is cheaper and none sooner than another")
+        if settings.objective.against is not None and result.best is not None:
+            show(settings.objective.against.summed_up)
             show(_table(result, result.frontier()))
         if result.ties:
             show(_as_good(result))
@@ -191,7 +193,7 @@ def _about_the_best(args: argparse.Namespace, search_result: SearchResult, best:
     if args.order is not None:
         write_file(args.order, write_order(plan_of(scenario)))
     if args.out is not None or talks:
-        result = simulate(scenario.model_copy(update={"record": "compute"}))
+        result = _simulated(scenario)
         if args.out is not None:
             result.write(args.out / "best")
         if talks:
@@ -202,26 +204,38 @@ def _about_the_best(args: argparse.Namespace, search_result: SearchResult, best:
         say(f"verified: {verify(scenario)}")
 
 
+def _simulated(scenario: Scenario) -> Result | RlResult:
+    """A step of the best plan, or its loop."""
+    if scenario.rl is not None:
+        return result_of(document_for(scenario))
+    return simulate(scenario.model_copy(update={"record": "compute"}))
+
+
 def _table(result: SearchResult, shown: Sequence[Candidate]) -> str:
     """Plans, one per line."""
-    objective = result.settings.objective
+    objective, against = result.settings.objective, result.settings.objective.against
     listed = [one.case for one in result.candidates if not one.beyond]
     paths = list(values_of(listed))
     paths += [path for one in shown if one.beyond for path, value in one.case.items() if value != listed[0].get(path)]
     paths = list(dict.fromkeys(paths))
     heads = ["", objective.key.removesuffix("_s").replace("_", " ")]
-    heads += [*(["days"] if objective.days is not None else []), "memory", *(path.split(".")[-1] for path in paths)]
+    heads += [*(() if against is None else [against.heading]), "memory"]
+    heads += [*(key.replace("_per_s", "/s") for key in objective.beside), *(path.split(".")[-1] for path in paths)]
     rows = []
     for number, candidate in enumerate(shown, start=1):
-        days = [format_number(candidate.days)] if objective.days is not None else []
+        beside = [format_number(candidate.row[key]) for key in objective.beside]
+        second = () if against is None else [format_number(candidate.against)]
         values = [candidate.case.get(path) for path in paths]
         cells = ["" if value is None else _value_text(value) for value in values]
-        rows.append([str(number), objective.text(candidate.least), *days, format_bytes(candidate.held), *cells])
+        figures = [objective.text(candidate.least), *second, format_bytes(candidate.held), *beside]
+        rows.append([str(number), *figures, *cells])
     return text_table(heads, rows, width=output_width())
 
 
 def _value_text(value: object) -> str:
     """A value in a table; of a list its items, such as tensor-pipeline-data."""
+    if isinstance(value, Mapping):
+        return flow_text(value)
     return "-".join(map(str, value)) if isinstance(value, list | tuple) else str(plain(value))
 
 
@@ -237,7 +251,7 @@ def _as_good(result: SearchResult) -> str:
 
 def _launch(written: Scenario, best: Scenario) -> str:
     """What starts the best plan, and the flags that differ from those of the file."""
-    if best.model is None:
+    if best.model is None or best.rl is not None:
         return ""
     known = framework_of(written)
     frameworks = [known] if known and not known.assumed else [Framework(name, True) for name in (MEGATRON, TORCHTITAN)]
@@ -264,7 +278,7 @@ def _why_none(result: SearchResult) -> str:
 
 def _summary(result: SearchResult) -> dict[str, Any]:
     """The outcome as plain values."""
-    no_days = result.settings.objective.days is None
+    weighed = result.settings.objective.against is not None
     return {
         "outcome": result.sentence,
         "objective": result.settings.objective.name,
@@ -274,7 +288,7 @@ def _summary(result: SearchResult) -> dict[str, Any]:
         "stopped": result.stopped,
         "best": [_plan(result, one) for one in result.ranked[: result.settings.block.top]],
         "front": [_plan(result, one) for one in result.front()],
-        **({} if no_days else {"frontier": [_plan(result, one) for one in result.frontier()]}),
+        **({"frontier": [_plan(result, one) for one in result.frontier()]} if weighed else {}),
         **_launched(result),
         "as_stated": sorted({*kept_in(result.settings), *(default_axes.FROZEN if result.settings.by_default else ())}),
         "ties": [one.number for one in result.ties],
@@ -286,7 +300,7 @@ def _launched(result: SearchResult) -> dict[str, Any]:
     """The launch line of the best plan, and what differs from the file's, by framework."""
     written, best = result.settings.written, result.best
     framework = framework_of(written)
-    if framework is None or best is None:
+    if framework is None or best is None or written.rl is not None:
         return {}
     before, after = framework.launch(written), framework.launch(result.scenario(best))
     changes = list(changed_flags(before, after))
@@ -294,12 +308,13 @@ def _launched(result: SearchResult) -> dict[str, Any]:
 
 
 def _plan(result: SearchResult, candidate: Candidate) -> dict[str, Any]:
-    objective = result.settings.objective
+    objective, against = result.settings.objective, result.settings.objective.against
     values = {path: value for path, value in plain(candidate.case).items() if value is not None}
     return {
         "plan": candidate.number,
         objective.key: objective.value(candidate.least),
-        **({} if objective.days is None else {"days": candidate.days}),
+        **({} if against is None else {against.key: candidate.against}),
+        **{key: candidate.row[key] for key in objective.beside},
         "held_bytes": candidate.held,
         "values": values,
     }
