@@ -38,8 +38,8 @@ from hybrid_des.studies.rl.timeline import (
     WIDE,
     Lane,
     lanes_of,
-    replicas_drawn,
     length_histograms,
+    replicas_drawn,
     shown_states,
     trainer_spans,
 )

@@ -20,8 +20,8 @@ from hybrid_des.studies.rl.timeline import (
     SYNC,
     WIDE,
     lanes_of,
-    replicas_drawn,
     length_histograms,
+    replicas_drawn,
     shown_states,
     trainer_spans,
 )
@@ -54,8 +54,8 @@ def timeline(scenario: Scenario, figures: LoopFigures, ax: Axes | None = None) -
     ax.set_xlim(0, seconds / scale)
     ax.set_ylim(-0.1, len(names))
     ax.set_xlabel(f"time ({unit})")
-    waits = f"trainer waits {format_seconds(figures.wait)} of {format_seconds(figures.cycle)} per cycle{replicas_drawn(figures)}"
-    style.title(ax, titled(scenario), f": {waits}")
+    waits = f"trainer waits {format_seconds(figures.wait)} of {format_seconds(figures.cycle)} per cycle"
+    style.title(ax, titled(scenario), f": {waits}{replicas_drawn(figures)}")
     shown = {"sequences": RUNNING, "queue": QUEUED, **shown_states(figures)}
     style.legend_of_colours(ax, shown, "right")
     return plain(ax)

@@ -40,10 +40,12 @@ def lanes_of(figures: LoopFigures) -> list[Lane]:
     shown = sorted({round(number) for number in np.linspace(0, count - 1, min(count, MOST_REPLICAS))})
     running = {replica: _sequences(figures, replica) for replica in shown}
     most = max((float(values.max()) for values in running.values()), default=0.0) or 1.0
-    lanes = [Lane(f"{_replica(figures, number)} (up to {most:.0f})", values, most) for number, values in running.items()]
+    lanes = [
+        Lane(f"{_replica(figures, number)} (up to {most:.0f})", values, most) for number, values in running.items()
+    ]
     queue = _queued(figures)
-    high = float(queue.max()) or 1.0
-    return [*lanes, Lane(f"queue (up to {high:.0f} groups)", queue, high, queue=True)]
+    longest = float(queue.max()) or 1.0
+    return [*lanes, Lane(f"queue (up to {longest:.0f} groups)", queue, longest, queue=True)]
 
 
 def replicas_drawn(figures: LoopFigures) -> str:
