@@ -79,16 +79,19 @@ def _costs(scenario: Scenario, rollout: Rollout) -> EngineCosts:
         raise Refusal(
             "rl.rollout.nodes: engines of one kind are on GPUs of several; expected a list of kinds of engines"
         )
-    costs = decode_costs(
-        scenario.model.network,
-        kinds[0],
-        tensor=rollout.tensor,
-        data=rollout.data,
-        expert=rollout.expert,
-        precision=rollout.precision,
-        memory_share=rollout.memory,
-        efficiency=DecodeEfficiency.of(rollout.efficiency),
-    )
+    try:
+        costs = decode_costs(
+            scenario.model.network,
+            kinds[0],
+            tensor=rollout.tensor,
+            data=rollout.data,
+            expert=rollout.expert,
+            precision=rollout.precision,
+            memory_share=rollout.memory,
+            efficiency=DecodeEfficiency.of(rollout.efficiency),
+        )
+    except Refusal as refusal:
+        raise type(refusal)(f"rl.rollout: {refusal}") from None
     return costs if costs.table is not None else RememberedCosts(costs)
 
 

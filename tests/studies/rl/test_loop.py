@@ -4,7 +4,9 @@ from fractions import Fraction
 
 import pytest
 from support.loops import Engine, Training, loop_scenario, looped
+from support.paths import SCENARIOS
 
+from hybrid_des import load
 from hybrid_des.errors import DeadlockError, Refusal, UsageError
 from hybrid_des.studies.rl.loop import LoopUnfinishedError, run_loop
 
@@ -25,6 +27,12 @@ def test_a_room_below_one_sample_is_refused():
     with pytest.raises(Refusal, match="room for 49 tokens, fewer than the 50 of a sample") as raised:
         looped(loop_scenario(), Engine(tokens=49))
     assert "\n" not in str(raised.value)
+
+
+def test_engines_that_cannot_serve_are_named():
+    scenario = load(SCENARIOS / "rl/async.yaml", {"rl.rollout.tensor": 64})
+    with pytest.raises(Refusal, match="^rl.rollout: 28 heads cannot be divided over 64 tensor ranks$"):
+        run_loop(scenario)
 
 
 def test_a_scenario_without_the_section_is_refused():
