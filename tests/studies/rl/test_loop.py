@@ -31,7 +31,7 @@ def test_a_room_below_one_sample_is_refused():
 
 def test_engines_that_cannot_serve_are_named():
     scenario = load(SCENARIOS / "rl/async.yaml", {"rl.rollout.tensor": 64})
-    with pytest.raises(Refusal, match="^rl.rollout: 28 heads cannot be divided over 64 tensor ranks$"):
+    with pytest.raises(Refusal, match=r"^rl\.rollout: 28 heads cannot be divided over 64 tensor ranks$"):
         run_loop(scenario)
 
 
