@@ -143,7 +143,8 @@ def _ahead(one: Recount, flows: Any, place: tuple[int, int, int], around: list[l
     for sender in left:
         hops = defaultdict(list)
         for hop, rows in flows[step, sender, stage].items():
-            hops[hop] = [row for row in rows if row.peer == rank]
+            if to_rank := [row for row in rows if row.peer == rank]:  # ways to others may have more hops
+                hops[hop] = to_rank
         found = [one.arrival(sorted(chain, key=lambda row: row.hop)) for chain in zip(*hops.values(), strict=False)]
         arrivals += found
         mine += len(found)
