@@ -144,6 +144,8 @@ class Registry(Generic[T]):
         """Import no more than the file that is called as a plug-in; false if there is none that registers it."""
         if self._complete or not name.isidentifier() or name.startswith("_"):
             return False
+        if not hasattr(importlib.import_module(self._package), "__path__"):  # all are in one file, which registers them
+            return False
         if importlib.util.find_spec(f"{self._package}.{name}") is None:
             return False
         importlib.import_module(f"{self._package}.{name}")

@@ -82,6 +82,8 @@ class Computation:
                 yield env.timeout(ends - begin)
             alone = False
             if not self.periods:
+                if pace is None and (rest := round(left - (ends - begin))) > 0:  # of collectives that ended before
+                    yield env.timeout(rest)
                 break
             left -= self._done(begin, ends, self._spans(begin, ends), pace)
             if left < NANOSECOND:

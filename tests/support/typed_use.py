@@ -22,6 +22,8 @@ def runs() -> list[float]:
     print(waits.groupby("cause").waited_s.sum(), links.utilisation_ratio.max(), result.explain().advice)
     print(result.memory_table().held_bytes.max(), len(result.collective_table()), result.timeline.arrived_s.max())
     jobs = hd.simulate_jobs("scenarios/jobs/two_jobs.yaml", remedies=True, tries=4)
+    loop: hd.RlResult = hd.simulate_rl("scenarios/rl/async.yaml", {"steps": 2})
+    print(loop.samples.response_tokens.mean(), loop.report(width=80))
     return [result.summary["step_time_s"], *(run.slowdown for run in jobs.runs)]
 
 
