@@ -61,6 +61,7 @@ def possible(pairs):
     return [found for found in map(pair, range(pairs)) if found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pairs", thinned([PAIRS // 2, PAIRS], slow=[PAIRS]))
 def test_a_change_lies_between_what_both_paths_say(pairs):
     runs = possible(pairs)

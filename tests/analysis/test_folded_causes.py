@@ -94,6 +94,7 @@ def test_chains_of_images_are_those_walked_edge_by_edge():
     assert found != both_ways(idle, 0, every=5)[0]
 
 
+@pytest.mark.slow
 def test_a_graph_is_freed_after_its_chains_were_walked():
     graph = graph_of(traced_run(load(SCENARIOS / "a100_8x.yaml"), fold_from=2))
     assert critical_path(graph) and list(IdleTime(graph).pieces())

@@ -61,6 +61,7 @@ def test_time_over_the_mean_is_that_of_ops(packed):
     assert held.over_mean == pytest.approx(held.time * len(nonempty) / sum(nonempty))
 
 
+@pytest.mark.slow
 def test_other_packings_are_tried(packed):
     explanation = explain(packed())
     assert "data.packing=balanced" in {one.change for one in explanation.proposals}

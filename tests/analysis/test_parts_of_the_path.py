@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.scenarios import scenario
@@ -42,6 +43,7 @@ def chosen(draw, *, tensor, pipeline, data, context, expert, per_node, experts, 
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     sizes=st.fixed_dictionaries(

@@ -75,6 +75,7 @@ def test_what_makes_a_step_fit_is_proposed_first():
     assert first.gain < 0  # the forward is computed twice
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", thinned(TIGHT, ["recomputed replicas"]))
 def test_proposals_for_what_fits_fit_too(name):
     asked = ["schedule.kind=zb-v,schedule.chunks=2", "schedule.kind=gpipe,schedule.microbatches=64"]

@@ -199,6 +199,7 @@ def test_collectives_by_messages_take_what_replayed_ones_take():
     assert float(sent["tensor"]) == pytest.approx(float(replayed["tensor"]), rel=0.01)  # latencies of single messages
 
 
+@pytest.mark.slow
 def test_the_verdict_names_tensor_collectives_that_cost_most():
     """Full recomputation of Llama 2 70B with TP8: a quarter of the step is exposed communication of tensor ranks."""
     case = {

@@ -29,6 +29,7 @@ def test_a_fair_message_takes_at_most_three_events(cluster):
     assert run.events <= 3 * run.messages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topology", thinned(["ring", "nodes"], slow=["ring"]))
 def test_memory_grows_by_a_row_per_message_and_link(topology):
     few, many = (allocated(cases.ring(40, topology).scenario.model_copy(update={"steps": steps})) for steps in (1, 4))

@@ -100,6 +100,7 @@ def test_without_times_all_ops_are_alike():
     assert bare == plan_of("zb-auto", 4, 8, 1, (5, 5, 5))
 
 
+@pytest.mark.slow
 @settings(max_examples=20 * TIMES)
 @given(pipelines(), st.data())
 def test_the_peak_keeps_the_limit(case, data):

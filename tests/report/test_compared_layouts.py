@@ -43,6 +43,7 @@ def _folded(monkeypatch):
     monkeypatch.setattr(sizes, "MESSAGES_FOLDED", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), thinned(PAIRS, [pair for pair in PAIRS if pair not in QUICK]))
 def test_layouts_are_compared_with_a_page_of_both(first, second):
     both = compare(*(load(merged(BASE, LAYOUTS[name])) for name in (first, second)))

@@ -16,6 +16,7 @@ def test_no_line_of_a_report_is_wider_than_the_terminal(scenarios, file, width):
     assert max(map(len, report.splitlines())) <= width
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FILES[1:3])
 def test_no_line_of_an_explanation_is_wider_than_the_terminal(scenarios, file):
     found = explain(load(scenarios / file, ["name=a_name_that_leaves_no_room_for_the_time_of_its_step"]))

@@ -38,6 +38,7 @@ def test_what_is_wrong_is_one_line(keys, told):
     assert str(raised.value).startswith(f"scenario: {told}") and "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_sections_of_a_study_are_not_in_the_schema():
     import hybrid_des.studies.rl.trainer  # noqa: F401 - its models without gradients are sections too
     from hybrid_des.scenario.export import json_schema

@@ -46,6 +46,7 @@ def test_estimates_of_collectives_bound_what_they_send():
         assert ran.messages <= collectives.most_messages(name, collectives.CallSize(8)), name
 
 
+@pytest.mark.slow
 def test_a_collective_says_itself_how_much_it_sends(scratch):
     """8 steps of 2 · 64 · 64³ messages; a plug-in is one file: nothing here names a collective."""
 

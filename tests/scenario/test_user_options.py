@@ -150,6 +150,7 @@ def test_options_are_held_typed_and_written_flat(imported, write):
     assert pickle.loads(pickle.dumps(scenario)) == scenario
 
 
+@pytest.mark.slow
 def test_the_schema_has_the_options_while_they_are_registered(own, run):
     imports = [word for name in PLUGINS for word in ("--import", own / name)]
     defs = json.loads(run("docs", "--schema", *imports)[1])["$defs"]

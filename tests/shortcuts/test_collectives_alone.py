@@ -56,6 +56,7 @@ def test_collectives_that_begin_alike_are_simulated_once(seen):
     assert 0 < seen["alone"] * 3 < seen["taken"]
 
 
+@pytest.mark.slow
 def test_other_links_are_other_times(seen):
     at = Variant.planned(*small())
     slower, alone, free = at.with_all_links(1 / 2), at.without_queueing(), at.with_all_links(None).with_latency(0)

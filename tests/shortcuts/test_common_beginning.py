@@ -62,6 +62,7 @@ def compared(drawn, change) -> tuple[int, int, int, int] | None:
     return max(bounds), int(whole.timeline.steps["end"].max()), done, known.run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", thinned(range(BATCHES), slow={*range(BATCHES)} - {SHARP}))
 def test_no_changed_run_ends_before_what_is_known(batch):
     random, reached = Random(batch), Counter()

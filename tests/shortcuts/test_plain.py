@@ -50,6 +50,7 @@ def stretched(monkeypatch):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", thinned(range(BATCHES), slow=range(1, BATCHES)))
 @pytest.mark.parametrize("kind", DRAWN)
 def test_random_runs_are_the_same_without_shortcuts(kind, batch, stretched, monkeypatch):

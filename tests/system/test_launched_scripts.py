@@ -18,6 +18,7 @@ SIZES = "--num-layers 12 --hidden-size 1024 --num-attention-heads 16 --seq-lengt
 RUN = f"torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py {SIZES}"
 TENSOR = "--tensor-model-parallel-size"
 WHY_NOT = sandbox.unavailable()
+pytestmark = pytest.mark.slow  # each starts shells and sandboxes
 needs_bubblewrap = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 FREE = "bubblewrap is not installed"
 
@@ -98,7 +99,6 @@ def test_a_script_without_end_is_ended(launched, confined):
     assert said[1].startswith("bash run.sh: was ended after 1 s (--limit), and started no trainer")
 
 
-@pytest.mark.slow
 def test_what_was_started_before_the_end_is_read(launched, confined):
     """The limit is much longer than a launch takes to be noted."""
     result = launched(f"{RUN} {TENSOR} 4\nwhile :; do :; done\n", "--limit", "20s")

@@ -50,6 +50,7 @@ def test_two_processes_measure_their_links_and_collectives(tmp_path):
     assert step == pytest.approx(reduced.time_us.item() / 1e6, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_wrong_command_is_one_line_from_rank_0(tmp_path):
     outcome = measure(2, *STAGES, "--pipeline", 4, "--out", tmp_path)
     said = [line for line in outcome.stderr.splitlines() if "--pipeline 4" in line]
