@@ -156,7 +156,7 @@ class Refusal(HybridDesError):
 
 
 class NoRoomError(Refusal):
-    """An engine's memory has no room for its model and the longest sample; the message says what would give it some."""
+    """The GPUs of a loop's engines, or of its trainer, have no room for what they have to hold."""
 
 
 class TooLongError(HybridDesError):

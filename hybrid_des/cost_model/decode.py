@@ -52,6 +52,7 @@ from hybrid_des.scenario.sections.rl import DecodeEfficiency as Section
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes
 from hybrid_des.workload.models.amounts import ELEMENT
 from hybrid_des.workload.models.layer import Model
+from hybrid_des.workload.models.operations import Attention, Scan
 
 
 @dataclass(frozen=True)
@@ -255,6 +256,31 @@ def decode_costs(
         state=state,
         table=reached.table and reached.table.slower(speed),
     )
+
+
+MEASURED = ("h100", "h200", "b200", "b300")  # GPUs of the published rows, whose engines are in fp8
+
+
+def unlike_measured(network: Model, gpu: str, precision: str, data: int = 1) -> list[str]:
+    """What engines have that none of the published rows have which the constants were found on; words for each.
+
+    Args:
+        network: the model.
+        gpu: name of the GPU.
+        precision: of weights and GEMMs.
+        data: data ranks of a replica.
+    """
+    cores = [one for layer in network.unnamed for one in layer.operations if isinstance(one, Attention | Scan)]
+    attention = [core for core in cores if isinstance(core, Attention)]
+    told = {
+        f"in {precision}": precision != "fp8",
+        f"on {gpu}": gpu not in MEASURED,
+        "with data ranks": data > 1,
+        "with latent attention": any(core.cache is not None and not core.cache.values for core in attention),
+        "with windows": any(core.window or core.chunk for core in attention),
+        "with linear mixers": len(attention) < len(cores),
+    }
+    return [words for words, holds in told.items() if holds]
 
 
 def _reached(rates: _Rates, reached: DecodeEfficiency) -> tuple[float, float, float]:

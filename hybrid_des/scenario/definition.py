@@ -16,6 +16,7 @@ from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.defaults import FilledValues, fill
 from hybrid_des.scenario.groups import misfits_of_outer, misfits_of_sites
 from hybrid_des.scenario.keys import LABEL, ScenarioKeys
+from hybrid_des.scenario.loops import misfits_of_loop
 from hybrid_des.scenario.problem import Problem, Problems, misfit
 from hybrid_des.scenario.scans import misfits_of_scans
 from hybrid_des.scenario.sections.bill import misfits_of_bill
@@ -26,7 +27,7 @@ from hybrid_des.scenario.sections.faults import misfits_of_faults
 from hybrid_des.scenario.sections.operators import Operators, misfits_of_operators
 from hybrid_des.scenario.sections.optimizer import Optimizer, misfits_of_optimizer
 from hybrid_des.scenario.sections.perturbations import misfits_of_background, misfits_of_jitter, misfits_of_slow
-from hybrid_des.scenario.sections.rl import MeasuredTrainer, misfits_of_rl
+from hybrid_des.scenario.sections.rl import MeasuredTrainer
 from hybrid_des.scenario.sections.shards import Shards, misfits_of_shards
 from hybrid_des.scenario.sections.training import (
     Offload,
@@ -183,7 +184,8 @@ def _model_is_required(scenario: Scenario) -> Iterator[Problem]:
 
 def _gpus_run_models(scenario: Scenario) -> Iterator[Problem]:
     """GPUs of one kind, whose figures are known."""
-    used = [kind.gpu for kind in scenario.cluster.kinds]
+    cluster, engines_apart = scenario.cluster, scenario.rl is not None
+    used = [kind.gpu for kind in (cluster.nodes_for(scenario.parallel.ranks) if engines_apart else cluster.kinds)]
     needed = QUANTISED.get(scenario.precision, ())
     lacking = [gpu.name for gpu in used if any(getattr(gpu, peak) is None for peak in needed)]
     if lacking:
@@ -347,13 +349,8 @@ def _bill_fits(scenario: Scenario) -> Iterator[Problem]:
     yield from misfits_of_bill(*figures, scenario.cluster, scenario.model, scenario.gradients.every)
 
 
-def _loop_fits(scenario: Scenario) -> Iterator[Problem]:
-    modelled = scenario.model is not None
-    yield from misfits_of_rl(scenario.rl, scenario.cluster, scenario.parallel, scenario.batch, modelled=modelled)
-
-
 _CHECKS = (
     _ranks_fit, _fold_fits, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read,
     _wiring_exists, excesses, _schedule_is_one, _trace_fits, _chunks_fit, _workload_fits, _layers_fit,
-    _perturbations_fit, _links_are_shared, _outer_fits, _bill_fits, _loop_fits,
+    _perturbations_fit, _links_are_shared, _outer_fits, _bill_fits, misfits_of_loop,
 )  # fmt: skip

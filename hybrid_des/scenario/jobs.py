@@ -338,7 +338,7 @@ def _disagreements(document: Document, read: Sequence[Read]) -> Iterator[str]:
         at: KeyPath = ("jobs", name)
         if [slow for slow in scenario.slow if slow.links] != [slow for slow in first.slow if slow.links]:
             yield document.problem((*at, "slow"), "slow links are those of all jobs; expected `slow` beside `jobs`")
-        for key in ("background", "faults"):
+        for key in ("background", "faults", "rl"):
             if getattr(scenario, key):
                 yield document.problem((*at, key), f"expected no `{key}` in one of several jobs")
 

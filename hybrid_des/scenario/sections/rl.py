@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 TRAINER = "trainer"  # where colocated engines are
 PATH = "rl.rollout"
+OF_STEPS = {"bandwidth", "experts", "layer", "step", "sequence", "latency"}  # efficiencies that only decode steps have
 MOST_SAMPLES = 2**24  # between two weight syncs
 
 
@@ -328,10 +329,36 @@ def misfits_of_rl(
     if (samples := batch * rl.updates * rl.sync.every if batch else 0) > MOST_SAMPLES:
         message = f"{samples} samples between two weight syncs are more than can be simulated ({MOST_SAMPLES})"
         yield misfit(message, "batch", "rl.updates", "rl.sync.every")
-    if rl.stale == "drop" and rl.max_age is None:
-        yield misfit("drop is read with `max_age` only", "rl.stale", "rl.max_age")
+    yield from _misfits_of_unread(rl)
     yield from _misfits_of_lengths(rl)
     yield from _misfits_of_engines(rl, cluster, parallel.ranks)
+
+
+def _misfits_of_unread(rl: Rl) -> Iterator[Problem]:
+    """Keys that have no effect beside others."""
+    if rl.stale == "drop" and rl.max_age is None:
+        yield misfit("drop is read with `max_age` only", "rl.stale", "rl.max_age")
+    if rl.stale != "drop" and rl.max_age is not None:
+        yield misfit("is read with `stale: drop` only; samples of any age are trained", "rl.max_age", "rl.stale")
+    if rl.sync.load and rl.sync.mechanism is None:
+        yield misfit("is part of a measured `time`; expected 0", "rl.sync.load", "rl.sync.time")
+    if isinstance(rl.trainer, MeasuredTrainer):
+        for name in rl.passes.names:
+            message = "is part of the measured time of `rl.trainer`; expected false"
+            yield misfit(message, f"rl.passes.{name}", "rl.trainer")
+    for path, rollout in _paths(rl):
+        if rollout.switch and rollout.on is None:
+            yield misfit("is read with `on: trainer` only", f"{path}.switch", f"{path}.on")
+        if rollout.efficiency.table is not None:
+            for name in sorted(rollout.efficiency.model_fields_set & OF_STEPS):
+                message = "is replaced by measured steps; give only one of the two"
+                yield misfit(message, f"{path}.efficiency.{name}", f"{path}.efficiency.table")
+
+
+def _paths(rl: Rl) -> Iterator[tuple[str, Rollout]]:
+    """Each kind of engines with its path."""
+    several = len(rl.rollout) > 1
+    yield from ((f"{PATH}.{number}" if several else PATH, rollout) for number, rollout in enumerate(rl.rollout))
 
 
 def _misfits_of_lengths(rl: Rl) -> Iterator[Problem]:
@@ -361,8 +388,7 @@ def _misfits_of_engines(rl: Rl, cluster: Cluster, trainer: int) -> Iterator[Prob
     nodes = sum(kind.count for kind in cluster.kinds)
     used = set(range(len(cluster.nodes_for(trainer))))
     several = len(rl.rollout) > 1
-    for number, rollout in enumerate(rl.rollout):
-        path = f"{PATH}.{number}" if several else PATH
+    for path, rollout in _paths(rl):
         if (rollout.nodes is None) == (rollout.on is None):
             yield misfit("expected nodes of the engines, or `on: trainer`", f"{path}.nodes", f"{path}.on")
             continue

@@ -44,8 +44,8 @@ from hybrid_des.studies.plan_search.least_times import FirstBound, check_stages,
 from hybrid_des.studies.plan_search.splits import is_measured
 from hybrid_des.studies.plan_search.terms import Settings
 from hybrid_des.studies.rl.bounds import sides_of
+from hybrid_des.studies.rl.figures import figures_of
 from hybrid_des.studies.rl.loop import run_loop
-from hybrid_des.studies.rl.whatifs import figures_of
 from hybrid_des.studies.sweep.axes import Case
 from hybrid_des.studies.sweep.rows import Row
 from hybrid_des.studies.sweep.runner import with_case

@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
-from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
+from hybrid_des.studies.rl.figures import figures_of
 from hybrid_des.studies.rl.loop import run_loop
 from hybrid_des.studies.rl.parts_of_scenario import parts_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
@@ -26,7 +26,7 @@ LOWEST, HIGHEST = 1 / 16, 4.0
 CLOSE = 1e-3  # relative error of the time at which a share is near enough
 MOST_RUNS = 24
 BUDGET_S = 60.0  # of a run
-SYNCS = 4  # at least, of which cycles are averaged: the first ones are unlike those that follow
+SYNCS = 4  # at least, of which cycles are averaged, those of the warm-up apart
 
 
 class Share(NamedTuple):
@@ -55,13 +55,13 @@ def calibrated(
     Raises:
         HybridDesError: the loop cannot be simulated, or takes more than a minute.
     """
-    taken = generation_s if kind == "generation" else cycle_s
     short = scenario.model_copy(update={"steps": max(scenario.steps, SYNCS) if kind == "cycle" else 2})
 
     run = _runs(short) if simulated is None else simulated
 
     def time(share: float) -> float:
-        return taken(run(with_share(short, share)))
+        record = run(with_share(short, share))
+        return generation_s(record) if kind == "generation" else figures_of(short, record).cycle
 
     share = reached(seconds, time)
     if share is None or kind == "generation":
@@ -98,13 +98,6 @@ def generation_s(record: LoopRecord) -> float:
             ended[sample.batch].append(sample.ended)
     batches = sorted(begun)
     times = [max(ended[batch]) - min(begun[batch]) for batch in batches[1:] or batches]
-    return fmean(times) / PICOSECONDS_PER_SECOND
-
-
-def cycle_s(record: LoopRecord) -> float:
-    """Seconds from one weight sync to the next, on average; with a single sync, until it."""
-    ends = [sync.end for sync in record.syncs]
-    times = [after - before for before, after in pairwise(ends)] or ends
     return fmean(times) / PICOSECONDS_PER_SECOND
 
 

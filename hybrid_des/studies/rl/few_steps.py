@@ -8,39 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import hypot, inf, log
-from typing import NamedTuple
+from math import inf
 
+from hybrid_des.errors import NoRoomError
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.rl import MeasuredTrainer
 from hybrid_des.studies.rl.loop import run_loop
 from hybrid_des.studies.rl.parts import TrainerCosts
 from hybrid_des.studies.rl.parts_of_scenario import parts_of
 from hybrid_des.studies.rl.record import LoopRecord
-from hybrid_des.studies.rl.trainer import TrainerTimes
+from hybrid_des.studies.rl.trainer import KnownStep, TrainerTimes, UpdateTime, sums_of
 
 CLOSE = 0.05  # relative difference of tokens and squares up to which a step takes the time of a known one
 MOST = 4  # further steps that are simulated
 ENDLESS = 2**62  # events
 Lengths = Sequence[int]  # tokens of the samples of a step
 Loop = Callable[[Scenario], LoopRecord]
-
-
-class KnownStep(NamedTuple):
-    """An optimizer step: its tokens, the sum of squared lengths, its forward passes and itself in picoseconds."""
-
-    tokens: int
-    squares: int
-    passes: int
-    step: int
-
-    def distance(self, tokens: int, squares: int) -> float:
-        """How far another step is, as a relative difference."""
-        return hypot(log(tokens / self.tokens), log(squares / self.squares))
-
-
-def _sums(lengths: Lengths) -> tuple[int, int]:
-    return max(1, sum(lengths)), max(1, sum(length**2 for length in lengths))
 
 
 class NotedTimes:
@@ -60,13 +43,18 @@ class NotedTimes:
     def take(self, updates: Sequence[Lengths]) -> Sequence[tuple[int, int]]:
         """As `TrainerCosts.take`."""
         times = self._trainer.take(updates)
-        self.steps += (KnownStep(*_sums(one), *time) for one, time in zip(updates, times, strict=True))
+        self.steps += (KnownStep.of(one, UpdateTime(*time)) for one, time in zip(updates, times, strict=True))
         return times
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Those of the trainer."""
         return tuple(getattr(self._trainer, "notes", ()))
+
+    @property
+    def fits(self) -> bool:
+        """Whether its steps fit into memory, as far as is known."""
+        return bool(getattr(self._trainer, "fits", True))
 
 
 class FewTimes:
@@ -82,19 +70,25 @@ class FewTimes:
         self._times = TrainerTimes(scenario, scenario.rl.passes.names, most_events=ENDLESS)
         self._known, self._left = [*known], MOST
 
+    @property
+    def fits(self) -> bool:
+        """Whether the steps that were simulated fit into memory."""
+        return self._times.fits
+
     def take(self, updates: Sequence[Lengths]) -> Sequence[tuple[int, int]]:
         """As `TrainerCosts.take`."""
         return [self._time(lengths) for lengths in updates]
 
     def _time(self, lengths: Lengths) -> tuple[int, int]:
-        tokens, squares = _sums(lengths)
+        tokens, squares = sums_of(lengths)
         nearest = min(self._known, key=lambda step: step.distance(tokens, squares), default=None)
         distance = inf if nearest is None else nearest.distance(tokens, squares)
         if nearest is not None and (distance <= CLOSE or not self._left):
-            return nearest.passes * tokens // nearest.tokens, nearest.step * tokens // nearest.tokens
+            passes, step = nearest.time
+            return passes * tokens // nearest.tokens, step * tokens // nearest.tokens
         self._left -= 1
         (time,) = self._times.take([lengths])
-        self._known.append(KnownStep(tokens, squares, *time))
+        self._known.append(KnownStep.of(lengths, time))
         return time
 
 
@@ -109,6 +103,7 @@ class Loops:
         """What happens in the loop of a scenario.
 
         Raises:
+            NoRoomError: the trainer of a changed loop, which is another than that of the first, has no room.
             HybridDesError: as `run_loop`.
         """
         if scenario.rl is None or isinstance(scenario.rl.trainer, MeasuredTrainer):
@@ -118,8 +113,12 @@ class Loops:
             record = run_loop(scenario, trainer=noted)
             self.first, self.steps = scenario, noted.steps
             return record
-        known = self.steps if _trainer(scenario) == _trainer(self.first) else []
-        return run_loop(scenario, trainer=FewTimes(scenario, known))
+        if _trainer(scenario) == _trainer(self.first):
+            return run_loop(scenario, trainer=FewTimes(scenario, self.steps))
+        record = run_loop(scenario, trainer=(few := FewTimes(scenario, [])))
+        if not few.fits:
+            raise NoRoomError(f"{scenario.name}: the training step does not fit into memory")
+        return record
 
 
 def _trainer(scenario: Scenario) -> Scenario:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import numpy as np
 
+from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.rl import Rl
 from hybrid_des.studies.rl.record import EngineState, LoopRecord, TrainerState
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_seconds
@@ -328,6 +329,13 @@ class LoopFigures:
         at, count = times[order][after_last], idle_now[after_last]
         before = np.concatenate([[0], count[:-1]]) if len(count) else count
         return np.asarray(at[(count == own) & (before < own)], dtype=np.int64)
+
+
+def figures_of(scenario: Scenario, record: LoopRecord) -> LoopFigures:
+    """The figures of a loop of a scenario with `rl`."""
+    assert scenario.rl is not None
+    assert scenario.batch is not None
+    return LoopFigures(record, scenario.rl, scenario.batch)
 
 
 def warm_up_of(rl: Rl, cycles: int) -> int:

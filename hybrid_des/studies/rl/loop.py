@@ -23,7 +23,7 @@ from hybrid_des.studies.rl.admission import Admission
 from hybrid_des.studies.rl.draws import GroupDraws
 from hybrid_des.studies.rl.fleet import Fleet
 from hybrid_des.studies.rl.parts import EngineCosts, LoopParts, TrainerCosts
-from hybrid_des.studies.rl.parts_of_scenario import parts_of
+from hybrid_des.studies.rl.parts_of_scenario import engines_said, parts_of
 from hybrid_des.studies.rl.queue import CompletedFirst, OldestFirst, Queue
 from hybrid_des.studies.rl.record import LoopRecord, QueueLength, Sample
 from hybrid_des.studies.rl.rewards import Rewards
@@ -45,6 +45,7 @@ def notes_of(rl: Rl) -> tuple[str, ...]:
         "samples begun anew at a sync have the age of their new beginning": rl.sync.running == "restart",
         "samples of lent GPUs continue on other engines when these return": rl.lend is not None,
         "colocated engines generate all samples until the next sync before the trainer begins": rl.colocated,
+        "of GPUs in turns, neither side holds memory in the other's turn": rl.colocated or rl.lend is not None,
     }
     return (*NOTES, *(note for note, holds in told.items() if holds))
 
@@ -198,7 +199,7 @@ class Loop:
         self._fleet.synced(self.version)
         self.changed()
 
-    def record(self, trainer_gpus: int, notes: tuple[str, ...]) -> LoopRecord:
+    def record(self, trainer_gpus: int, notes: tuple[str, ...], *, trainer_fits: bool) -> LoopRecord:
         """What happened; the loop has ended."""
         samples = self._samples + [sample for group in self._left for sample in group.samples()]
         replicas = self._fleet.replicas
@@ -213,6 +214,7 @@ class Loop:
             lent=len(self._fleet.lent),
             trainer_gpus=trainer_gpus,
             notes=notes,
+            trainer_fits=trainer_fits,
             generated=sum(replica.generated for replica in replicas),
             prefilled=sum(replica.prefilled for replica in replicas),
         )
@@ -256,7 +258,9 @@ def run_loop(
     loop = Loop(scenario.rl, scenario.seed, scenario.batch // scenario.rl.samples, parts)
     with reduced_gc():
         loop.run(scenario.steps, None if budget_s == inf else _limit(scenario.name, budget_s))
-    return loop.record(scenario.parallel.ranks, (*notes_of(scenario.rl), *getattr(parts.trainer, "notes", ())))
+    of_engines = () if engines is not None else dict.fromkeys(engines_said(scenario))
+    notes = (*notes_of(scenario.rl), *of_engines, *getattr(parts.trainer, "notes", ()))
+    return loop.record(scenario.parallel.ranks, notes, trainer_fits=getattr(parts.trainer, "fits", True))
 
 
 def _limit(name: str, budget_s: float) -> Callable[[], None]:

@@ -18,7 +18,7 @@ class EngineCosts(Protocol):
         Args:
             sequences: running, at least 1.
             held: tokens that they hold together in the first step; in each further one there are `sequences` more.
-            steps: at least 0. A stretch that is cut must take as long as its parts: law 2 of RL.md.
+            steps: at least 0. A stretch must take as long as its parts, wherever it is cut.
         """
 
     def prefill_ps(self, tokens: int) -> int:

@@ -119,6 +119,7 @@ class LoopRecord:
         generated: tokens that engines generated, counted by their decode steps; those of `samples` and what they
             discarded are as many.
         prefilled: tokens that engines read, counted by their prefills.
+        trainer_fits: whether all training steps that were simulated fit into memory.
     """
 
     end: int
@@ -133,3 +134,4 @@ class LoopRecord:
     notes: tuple[str, ...] = ()
     generated: int = 0
     prefilled: int = 0
+    trainer_fits: bool = True

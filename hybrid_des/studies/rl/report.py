@@ -17,10 +17,12 @@ MOST_SHOWN = 3  # what-ifs in a verdict
 LEAST = 0.005  # of the cycle: a smaller gain is none
 SHOWN = 0.0005  # of the time: a smaller part is not shown
 SO_FAR = (
-    "so far, changes of a run with measured phases were predicted within 7 % (11 % with other training), of a measured "
-    "step alone within 13 %, from 235 billion parameters on 102 %; from a recipe alone 4 to 76 % off, mostly too fast; "
+    "so far, changes to a run whose phases were measured were predicted within 7 % (11 % with its training time kept), "
+    "changes to one of which only the step was known within 13 % up to 32B parameters and within 102 % from 235B on; "
+    "runs predicted from their recipe alone were 4 to 76 % off, mostly too fast; "
     "what staleness does to learning is not predicted"
 )
+MISFIT = "OUT OF MEMORY: the training step does not fit (explain --memory says why)"
 ENGINE_WORDS = {
     "decode": "decode",
     "prefill": "prefill",
@@ -91,9 +93,15 @@ def verdict_of(figures: LoopFigures, tried: Sequence[WhatIf]) -> str:
     told = [told_what_if(figures, what_if) for what_if in helping]
     if tried and not told:
         others = ", ".join(f"{one.change.words}: {format_seconds(one.cycle)}" for one in tried[:MOST_SHOWN])
-        told = [f"none of the {len(tried)} changes tried shortens it ({others})"]
+        none = (
+            f"none of the {len(tried)} changes tried shortens"
+            if len(tried) > 1
+            else "the only change tried does not shorten"
+        )
+        told = [f"{none} it ({others})"]
     told += [told_what_if(figures, one) for one in tried if one.change.kind == "lend" and one not in helping]
-    return f"{'; '.join([_lost_time(figures), *told])}."
+    memory = [] if figures.record.trainer_fits else [MISFIT]
+    return f"{'; '.join([*memory, _lost_time(figures), *told])}."
 
 
 def without_equals(tried: Sequence[WhatIf]) -> list[WhatIf]:
@@ -228,4 +236,5 @@ def _basis(rl: Rl) -> str:
     if isinstance(rl.trainer, MeasuredTrainer):
         return "the trainer's time is measured (rl.trainer)"
     every = "some of the trainer's steps are simulated, others interpolated" if rl.trainer == "sampled" else ""
-    return every or "the trainer's steps are simulated, with the samples that leave the queue"
+    steps = every or "the trainer's steps are simulated, with the samples that leave the queue"
+    return f"{steps}; in what-ifs, a step takes the time of the most similar one"

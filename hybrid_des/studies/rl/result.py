@@ -1,7 +1,7 @@
 """What `simulate_rl` returns: a loop of engines, queue and trainer, with its figures, tables, report, page and files.
 
 from hybrid_des import simulate_rl
-loop = simulate_rl("scenarios/rl_async.yaml", ["rl.ahead=1"])
+loop = simulate_rl("scenarios/rl/async.yaml", ["rl.ahead=1"])
 loop.summary["rl"]["cycle_s"], loop.samples.groupby("age").size()
 """
 
@@ -26,13 +26,13 @@ from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.scenario.sections.rl import Rl
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.studies.rl.few_steps import Loop, Loops
-from hybrid_des.studies.rl.figures import LoopFigures
+from hybrid_des.studies.rl.figures import LoopFigures, figures_of
 from hybrid_des.studies.rl.page import loop_page
 from hybrid_des.studies.rl.plot import picture
 from hybrid_des.studies.rl.record import LoopRecord
 from hybrid_des.studies.rl.report import WIDTH, render
 from hybrid_des.studies.rl.summary import summary
-from hybrid_des.studies.rl.whatifs import SHORT, Change, WhatIf, changes_of, figures_of, simulate_changes
+from hybrid_des.studies.rl.whatifs import SHORT, Change, WhatIf, changes_of, simulate_changes
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ def summary(figures: LoopFigures) -> dict[str, Any]:
         "samples_per_s": figures.samples_per_s,
         "tokens_per_s": figures.tokens_per_s,
         "tokens_per_gpu_s": figures.tokens_per_gpu_s,
+        "out_of_memory": not figures.record.trainer_fits,
         "trainer": _trainer(figures),
         "rollout": _rollout(figures),
         "queue": {"groups": groups, "running_samples": running},

@@ -29,6 +29,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.data import Data, Lengths
 from hybrid_des.scenario.sections.training import ModelChoice
 from hybrid_des.shortcuts.run import run
+from hybrid_des.simulation.memory_remedies import fits
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.workload.lengths import LengthTable
 from hybrid_des.workload.models.frozen import forward_only
@@ -165,16 +166,26 @@ def _passed(scenario: Scenario, parts: Parts, kind: type[_ForwardModel]) -> Scen
     )
 
 
-class _Simulated(NamedTuple):
-    """A simulated step: what it depends on, and what came of it."""
+class KnownStep(NamedTuple):
+    """An optimizer step whose time is known: its tokens, the sum of their squared lengths, and the time."""
 
     tokens: int
     squares: int
     time: UpdateTime
 
+    @classmethod
+    def of(cls, lengths: Sequence[int], time: UpdateTime) -> KnownStep:
+        """The step on samples with these numbers of tokens."""
+        return cls(*sums_of(lengths), time)
+
     def distance(self, tokens: int, squares: int) -> float:
         """How far another step is, as a relative difference."""
         return hypot(log(tokens / self.tokens), log(squares / self.squares))
+
+
+def sums_of(lengths: Sequence[int]) -> tuple[int, int]:
+    """Tokens of samples, and the sum of their squared lengths; at least 1."""
+    return max(1, sum(lengths)), max(1, sum(length**2 for length in lengths))
 
 
 class TrainerTimes:
@@ -188,6 +199,7 @@ class TrainerTimes:
 
     Attributes:
         simulated, sampled: as in `Trainer`.
+        fits: whether all simulated steps fit into memory.
     """
 
     def __init__(
@@ -200,10 +212,11 @@ class TrainerTimes:
     ) -> None:
         self._scenario, self._passes = scenario, tuple(passes)
         self._updates, self._most_events, self._events = updates, most_events, 0
-        self._known, self._distances = list[_Simulated](), list[float]()
+        self._known, self._distances = list[KnownStep](), list[float]()
         self._fabric = fabric_of(scenario)
         self._times = times_of(scenario, self._fabric)
         self.simulated = self.sampled = 0
+        self.fits = True
 
     def take(self, updates: Sequence[Sequence[int]]) -> tuple[UpdateTime, ...]:
         """The times of optimizer steps, each given by the tokens of its samples.
@@ -220,7 +233,7 @@ class TrainerTimes:
             self.sampled += 1
             return nearest.time
         time = self._simulate(lengths)
-        self._known.append(_Simulated(tokens, squares, time))
+        self._known.append(KnownStep.of(lengths, time))
         self.simulated += 1
         return time
 
@@ -241,7 +254,7 @@ class TrainerTimes:
         share = min(1.0, (MOST_SAMPLED - self.simulated) / coming)
         return distance < self._distances[int((1 - share) * (len(self._distances) - 1))]
 
-    def _nearest(self, step: _Simulated) -> tuple[float, _Simulated]:
+    def _nearest(self, step: KnownStep) -> tuple[float, KnownStep]:
         """The distance of the nearest other known step, and that step."""
         others = [one for one in self._known if one is not step]
         nearest = min(others, key=lambda other: other.distance(step.tokens, step.squares))
@@ -275,6 +288,7 @@ class TrainerTimes:
         with scenario.cluster.unit_asked_for():
             parts = parts_of(scenario, fabric=self._fabric, times=self._times)
         step = self._run(scenario, parts)
+        self.fits &= fits(step)
         known = dict[type[_ForwardModel], int]()
         for name in self._passes:
             kind = _Critic if name == "critic" else _ForwardModel

@@ -24,8 +24,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import flow_text
 from hybrid_des.scenario.sections.rl import MeasuredTrainer, Rl
 from hybrid_des.studies.rl.few_steps import Loop
-from hybrid_des.studies.rl.figures import LoopFigures
-from hybrid_des.studies.rl.record import LoopRecord
+from hybrid_des.studies.rl.figures import LoopFigures, figures_of
 from hybrid_des.units import format_number
 
 Build = Callable[[Mapping[str, object]], Scenario]
@@ -48,14 +47,12 @@ class Change(NamedTuple):
         words: what changes.
         settings: values by path.
         remark: what there is to say instead of settings, if anything.
-        scenario: the changed scenario, if no settings make it.
     """
 
     kind: str
     words: str
     settings: Mapping[str, object]
     remark: str = ""
-    scenario: Scenario | None = None
 
     @property
     def flags(self) -> list[str]:
@@ -107,23 +104,16 @@ def simulate_changes(
     return [what_if for what_if in tried if what_if is not None]
 
 
-def figures_of(scenario: Scenario, record: LoopRecord) -> LoopFigures:
-    """The figures of a loop of a scenario with `rl`."""
-    assert scenario.rl is not None
-    assert scenario.batch is not None
-    return LoopFigures(record, scenario.rl, scenario.batch)
-
-
 def simulated(change: Change, cycle: float, build: Build, loop: Loop) -> WhatIf:
     """Simulate a change of a loop with this cycle.
 
     Raises:
         HybridDesError: the changed scenario cannot be simulated.
     """
-    scenario = change.scenario or build(change.settings)
+    scenario = build(change.settings)
     figures = figures_of(scenario, loop(scenario))
     gain = 1 - figures.cycle / cycle
-    return WhatIf(change._replace(scenario=None), figures.cycle, figures.wait, figures.ages.mean, figures.idle, gain)
+    return WhatIf(change, figures.cycle, figures.wait, figures.ages.mean, figures.idle, gain)
 
 
 def _simulated(change: Change, cycle: float, build: Build, loop: Loop) -> WhatIf | None:
@@ -152,10 +142,8 @@ def _splits(scenario: Scenario, rl: Rl, build: Build) -> Iterator[Change]:
     for sign in (1, -1):
         for moved in range(least, nodes + engines):
             split = Split(nodes - sign * moved, engines + sign * moved, each)
-            change = _split(scenario, rl, split, build)
-            if change is not None and (change.settings or moved == least):
+            if (change := _split(scenario, rl, split, build)) is not None:
                 yield change
-            if change is not None and change.settings:
                 break
 
 
@@ -168,10 +156,7 @@ class Split(NamedTuple):
 
 
 def _split(scenario: Scenario, rl: Rl, split: Split, build: Build) -> Change | None:
-    """The trainer on the first nodes, the engines on the next ones; None if that is not possible.
-
-    A trainer whose time is measured may have any number of GPUs, also where its batch cannot be divided among them.
-    """
+    """The trainer on the first nodes, the engines on the next ones; None if that is not possible."""
     rollout, of_replica = rl.rollout[0], scenario.parallel.ranks // scenario.parallel.data
     whole = split.trainer * split.gpus % of_replica == 0 and split.engines * split.gpus % rollout.gpus_per_replica == 0
     if min(split.trainer, split.engines) < 1 or not whole:
@@ -179,30 +164,16 @@ def _split(scenario: Scenario, rl: Rl, split: Split, build: Build) -> Change | N
     data = split.trainer * split.gpus // of_replica
     nodes = range(split.trainer, split.trainer + split.engines)
     settings: dict[str, object] = {"parallel.data": data, f"{BARE}.nodes": f"{nodes[0]}-{nodes[-1]}"}
-    measured = rl.trainer if isinstance(rl.trainer, MeasuredTrainer) else None
-    if measured is not None and measured.time is None:
-        return None  # a table is that of this number of GPUs
-    time = Fraction(0)
-    if measured is not None and measured.time is not None:
-        time = measured.time * Fraction(scenario.parallel.ranks, split.trainer * split.gpus)
-        settings["rl.trainer.time"] = time
+    if isinstance(rl.trainer, MeasuredTrainer):
+        if rl.trainer.time is None:
+            return None  # a table is that of this number of GPUs
+        settings["rl.trainer.time"] = rl.trainer.time * Fraction(scenario.parallel.ranks, split.trainer * split.gpus)
     words = f"{split.engines * split.gpus} instead of {len(rollout.nodes or ()) * split.gpus} GPUs for generation"
     try:
         build(settings)
     except ScenarioError:
-        if measured is None:
-            return None
-        remark = f"no setting: the batch of {scenario.batch} is not a multiple of {data} replicas"
-        return Change("split", words, {}, remark, _without_checks(scenario, rl, data, nodes, time))
+        return None
     return Change("split", words, settings)
-
-
-def _without_checks(scenario: Scenario, rl: Rl, data: int, nodes: Sequence[int], time: Fraction) -> Scenario:
-    """The scenario with a split that its batch does not allow."""
-    rollout = rl.rollout[0].model_copy(update={"nodes": tuple(nodes)})
-    loop = rl.model_copy(update={"rollout": (rollout,), "trainer": MeasuredTrainer(time=time)})
-    parallel = scenario.parallel.model_copy(update={"data": data})
-    return scenario.model_copy(update={"parallel": parallel, "rl": loop})
 
 
 def _ahead(rl: Rl) -> Iterator[Change]:

@@ -3,7 +3,8 @@
 import pytest
 
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.studies.rl.calibration import calibrated, cycle_s, generation_s, reached, with_share
+from hybrid_des.studies.rl.calibration import calibrated, generation_s, reached, with_share
+from hybrid_des.studies.rl.figures import figures_of
 from hybrid_des.studies.rl.loop import run_loop
 from hybrid_des.studies.rl.record import LoopRecord, Sample, WeightSync
 from hybrid_des.units import PICOSECONDS_PER_SECOND as S
@@ -46,11 +47,6 @@ def test_generation_is_from_first_sample_to_last_token():
     assert generation_s(record(samples[:1], [95 * S])) == 90
 
 
-def test_a_cycle_is_from_sync_to_sync():
-    assert cycle_s(record([], [100 * S, 160 * S, 240 * S])) == 70
-    assert cycle_s(record([], [100 * S])) == 100
-
-
 @pytest.mark.parametrize("share", [0.3, 0.61, 1.0, 1.9])
 def test_the_share_is_that_of_the_run(share):
     assert reached(7 + 100 / share, lambda value: 7 + 100 / value) == pytest.approx(share, rel=2e-3)
@@ -66,7 +62,7 @@ def test_the_share_of_a_simulated_run_is_found_again():
     seconds = generation_s(run_loop(with_share(scenario, 0.4)))
     assert calibrated(scenario, "generation", seconds).value == pytest.approx(0.4, rel=5e-3)
     slow = scenario_from(LOOP | {"steps": 4, "cluster": {"gpu": "h100", "nodes": 2}, "rl": APART})
-    share = calibrated(slow, "cycle", cycle_s(run_loop(with_share(slow, 0.4))))
+    share = calibrated(slow, "cycle", figures_of(slow, run_loop(with_share(slow, 0.4))).cycle)
     assert share == (pytest.approx(0.4, rel=5e-3), False)
 
 

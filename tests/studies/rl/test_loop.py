@@ -9,6 +9,7 @@ from support.paths import SCENARIOS
 from hybrid_des import load
 from hybrid_des.errors import DeadlockError, Refusal, UsageError
 from hybrid_des.studies.rl.loop import LoopUnfinishedError, run_loop
+from hybrid_des.studies.rl.parts_of_scenario import engines_said, parts_of
 
 
 def test_what_a_stuck_trainer_waits_for_is_named():
@@ -27,6 +28,29 @@ def test_a_room_below_one_sample_is_refused():
     with pytest.raises(Refusal, match="room for 49 tokens, fewer than the 50 of a sample") as raised:
         looped(loop_scenario(), Engine(tokens=49))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"precision": "fp8"}, "12 % off on average"),
+        ({}, "12 % off on average; none of them in bf16"),
+        ({"data": 2, "precision": "fp8"}, "12 % off on average; none of them with data ranks"),
+    ],
+)
+def test_engines_unlike_measured_ones_are_told(changes, said):
+    (told,) = engines_said(loop_scenario(rollout={"nodes": "1-2", **changes}))
+    assert told.endswith(said)
+
+
+def test_engines_may_be_on_other_gpus_than_the_trainer():
+    nodes = [{"count": 1, "gpus_per_node": 2}, {"count": 2, "gpus_per_node": 2, "gpu": "h20"}]
+    mixed = load(loop_scenario(), {"cluster.nodes": nodes})
+    (told,) = engines_said(mixed)
+    assert told.endswith("none of them in bf16 or on h20")
+    half = load(loop_scenario(), {"cluster.nodes": [nodes[0], {**nodes[0], "count": 2, "speed": 0.5}]})
+    times = [parts_of(one).engines[0].costs.stretch_ps(4, 0, 100) for one in (loop_scenario(), half)]
+    assert times[1] == pytest.approx(2 * times[0], rel=1e-9)
 
 
 def test_engines_that_cannot_serve_are_named():

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from support.loop_records import VALUES, record
+from support.paths import SCENARIOS
 from support.small_loop import TEXT
 
 from hybrid_des import simulate_rl
@@ -38,6 +39,19 @@ def test_the_verdict_names_losses_and_what_would_help():
 def test_a_verdict_says_that_nothing_helps():
     told = verdict_of(loop_of().figures, [tried("ahead 1", 0.001), tried("ahead 2", -0.1)])
     assert "none of the 2 changes tried shortens it (ahead 1: 99.9 s, ahead 2: 110 s)" in told
+
+
+def test_a_trainer_without_room_comes_first():
+    loop = result_of(document_of(VALUES), loop=lambda scenario: replace(record(), trainer_fits=False))
+    assert verdict_of(loop.figures, []).startswith("OUT OF MEMORY: the training step does not fit")
+    assert loop.summary["rl"]["out_of_memory"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted((SCENARIOS / "rl").glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_loops_fit(path):
+    """With simulated steps: a measured one would not be asked."""
+    assert not simulate_rl(path, {"rl.trainer": "simulated", "steps": 1}).summary["rl"]["out_of_memory"]
 
 
 def test_of_equal_gains_the_younger_samples_are_told():
