@@ -19,6 +19,7 @@ from hybrid_des.report.fact import Fact
 from hybrid_des.report.packed import packed_facts, packed_line
 from hybrid_des.report.step_rows import Share, step_rows
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.loops import ALONE
 from hybrid_des.scenario.sections.perturbations import Jitter, Slow
 from hybrid_des.scenario.stacks import codec_of, framework_of, splitting_rule
 from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit, worst_peak
@@ -168,7 +169,7 @@ def recomputed(scenario: Scenario) -> str:
 
 def notes_of(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
     """Consequences of a choice that its name does not convey."""
-    notes, kind = [], scenario.schedule.kind
+    notes, kind = [ALONE] if scenario.rl is not None else [], scenario.schedule.kind
     if kind == "interleaved-1f1b" and scenario.schedule.chunks == 1:
         notes.append("with one chunk per rank, interleaved-1f1b has 1F1B's bubble and more micro-batches in flight")
     if kind in ACROSS_STEPS and scenario.barrier and scenario.parallel.pipeline > 1:

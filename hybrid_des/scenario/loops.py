@@ -11,9 +11,9 @@ from hybrid_des.scenario.strict_yaml import Document
 
 NOT_OF_LOOPS = {  # sections that a loop does not read, and why
     "faults": "weeks of a loop are not simulated",
-    "price": "there is no bill of a loop",
-    "power": "there is no bill of a loop",
-    "train": "there is no bill of a loop; `steps` counts weight syncs",
+    "price": "what a loop costs is not worked out",
+    "power": "what a loop costs is not worked out",
+    "train": "what a loop costs is not worked out; `steps` counts weight syncs",
     "numerics": "the samples of a loop have no content",
 }
 ALONE = "rl is left out: this is the training step alone, with all samples as long as they may be"

@@ -50,7 +50,7 @@ def test_what_is_wrong_is_one_line(keys, told):
 MEASURED = {"rl.trainer": {"time": 9}}
 UNREAD = [
     ({"faults": {"horizon": 9, "classes": [{"what": "gpu", "mtbf": 9}]}}, "faults: weeks of a loop are not simulated"),
-    ({"price": {"gpu_hour": "2 USD"}}, "price: there is no bill of a loop"),
+    ({"price": {"gpu_hour": "2 USD"}}, "price: what a loop costs is not worked out"),
     ({"barrier": False}, "barrier: optimizer steps of a loop follow each other"),
     ({"data.lengths": {"kind": "fixed", "length": 9}}, "data.lengths: the documents are the samples of `rl`"),
     ({"data.seed": 1}, "data.lengths: the documents are the samples of `rl`"),

@@ -97,7 +97,7 @@ def _scenario(plan, parallel, steps, record):
     gpus = {"nodes_of": lambda ranks: [node for _ in ranks], "gpus_of": lambda ranks: [gpu for _ in ranks]}
     cluster = SimpleNamespace(gpu=gpu, sharing="fifo", kinds=(node,), **gpus)
     return SimpleNamespace(
-        version=1, name="handmade", description="", model=None,
+        version=1, name="handmade", description="", model=None, rl=None,
         workload=None, parallel=parallel, steps=steps, barrier=True, record=record,
         cluster=cluster, gradients=SimpleNamespace(algorithm="ring", overlap=False),
         schedule=SimpleNamespace(kind="1f1b", microbatches=plan.microbatches, p2p="async"),

@@ -58,9 +58,9 @@ def simulate_rl(source: Source, overrides: Overrides = (), *, at_once: AtOnce = 
 
     Example:
         >>> from hybrid_des import simulate_rl
-        >>> loop = simulate_rl("scenarios/rl/colocated.yaml", {"rl.trainer": {"time": "20 s"}, "steps": 2})
+        >>> loop = simulate_rl("scenarios/rl/colocated.yaml", {"rl.response.max": 4096, "steps": 2})
         >>> loop
-        <RlResult rl_colocated: cycle 86.87 s, trainer waits 0 s>
+        <RlResult rl_colocated: cycle 61.87 s, trainer waits 0 s>
         >>> loop.samples.groupby("age").size().to_dict()
         {0: 1024}
     """

@@ -270,7 +270,7 @@ def training_of(values):
 def twins(sync, twin):
     """Seconds of both from their recipes, and of the twin where the engine's speed is set from the synchronous run."""
     before, after = nemo_rl(sync), nemo_rl(twin)
-    trained, then = ({"rl.trainer": {"time": training_of(values)}} for values in (before, after))
+    trained, then = ({"rl.trainer": {"time": training_of(values)}, "rl.passes": {}} for values in (before, after))
     alone, apart = simulated(before, **trained).cycle, simulated(after, **then).cycle
     training = trained["rl.trainer"]["time"]
     reached = (alone - training) / (numbers("loop_steps", sync)["step_s"] - training)
