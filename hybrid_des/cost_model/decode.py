@@ -15,7 +15,9 @@ share of experts that none of b sequences wants where all are wanted equally. Te
 and copy them where ranks are more than heads; latent attention (DeepSeek-AI, arXiv 2405.04434) has one vector per token
 on every rank, read by all heads in the absorbed form. Experts are divided over all t·d ranks, whole or not (`expert`
 says which); where d > 1, a layer with experts also gathers and scatters the tokens of all data ranks, counted as one
-more sum over d ranks: this and expert parallelism were not compared with measured rows. Keys of a sliding window, and
+more sum over d ranks: this and expert parallelism were not compared with measured rows. Where tensor ranks are on
+several nodes, a loop has the times of their sums from NCCL's messages on its links instead of the last line: engines
+take kernels of their own within a node only (vLLM's custom all-reduce). Keys of a sliding window, and
 states of linear mixers (4 bytes per element, read and written), are counted whole for every sequence, however short it
 is. Embeddings, norms, convolutions of a few tokens and modules of multi-token prediction are left out. Attention to
 selected keys is refused.
@@ -37,6 +39,7 @@ holds on integers, so that a stretch cut anywhere and resumed takes the same tim
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -44,7 +47,7 @@ from math import inf
 from typing import NamedTuple
 
 from hybrid_des.cluster.gpus import GpuPart
-from hybrid_des.cost_model.decode_sizes import DecodeSizes, Division, ExpertSizes, decode_sizes
+from hybrid_des.cost_model.decode_sizes import Amounts, DecodeSizes, Division, ExpertSizes, decode_sizes
 from hybrid_des.cost_model.decode_table import DecodeTable, Piece, read_decode_table
 from hybrid_des.errors import NoRoomError, Refusal
 from hybrid_des.scenario.sections.cluster import WIDE, GpuKind, InfiniBand, NodeKind, NvLink
@@ -70,6 +73,7 @@ class DecodeEfficiency:
         reached: what all times are divided by: the share of this speed that a framework's engine reaches.
         table: measured steps, which replace the formula; prefill keeps it.
         cache: bytes of an element of cached keys and values: 2, or 1 in fp8 (TensorRT-LLM's default with fp8 weights).
+        sums: seconds of a sum of so many bytes over its tensor ranks. Default: by the last line of the formula.
     """
 
     bandwidth: float = 0.95
@@ -82,6 +86,7 @@ class DecodeEfficiency:
     reached: float = 1.0
     table: DecodeTable | None = None
     cache: float = 2
+    sums: Callable[[int], float] | None = None
 
     @classmethod
     def of(cls, section: Section) -> DecodeEfficiency:
@@ -108,6 +113,29 @@ class ExpertTimes(NamedTuple):
         return max(wanted * self.read, sequences * self.computed)
 
 
+class SumTimes(NamedTuple):
+    """Times of the sums of a step over tensor ranks of several nodes.
+
+    Attributes:
+        sums: how many there are.
+        size: bytes of one, for each sequence of a data rank.
+        seconds: what one takes, by its bytes; asked for powers of two of sequences, and linear between them.
+    """
+
+    sums: float
+    size: float
+    seconds: Callable[[int], float]
+
+    def of_step(self, sequences: int) -> float:
+        """Seconds of a step in which a data rank has so many sequences, at least 1."""
+        below = 1 << (sequences.bit_length() - 1)
+        first = self.seconds(round(below * self.size))
+        if sequences == below:
+            return self.sums * first
+        more = self.seconds(round(2 * below * self.size)) - first
+        return self.sums * (first + more * (sequences - below) / below)
+
+
 @dataclass(frozen=True)
 class DecodeCosts:
     """What a replica takes to generate.
@@ -117,6 +145,7 @@ class DecodeCosts:
         experts: of layers with experts, and how many layers have the same.
         fixed: seconds of every step.
         sequence: seconds that each sequence of a data rank adds.
+        sums: times of sums over tensor ranks; None: they are in `fixed` and `sequence`.
         token_ps: picoseconds that each cached token of the replica adds to a step, by the formula.
         prefill: seconds per token of a prompt.
         data: data ranks of the replica, which divide its sequences.
@@ -136,6 +165,7 @@ class DecodeCosts:
     kv_room: int
     state: Fraction = Fraction(0)
     table: DecodeTable | None = None
+    sums: SumTimes | None = None
 
     def step_ps(self, sequences: int) -> int:
         """Picoseconds of a decode step with so many running sequences, at least 1, without what cached tokens add."""
@@ -148,6 +178,7 @@ class DecodeCosts:
         mine = -(-sequences // self.data)
         whole = max(self.read, mine * self.computed) + self.fixed + mine * self.sequence
         whole += sum(layers * times.seconds(sequences) for times, layers in self.experts)
+        whole += self.sums.of_step(mine) if self.sums is not None else 0
         return (Piece(0, round(whole * PICOSECONDS_PER_SECOND), self.token_ps),)
 
     def stretch_ps(self, sequences: int, held: int, steps: int) -> int:
@@ -243,25 +274,30 @@ def decode_costs(
     products = total.flop / gemm + total.flop16 / gemm16
     experts = tuple((_expert_times(one, rates, reached), layers) for one, layers in sorted(sizes.experts.items()))
     room, state = _room(sizes, rates.memory * float(memory_share), data)
+    sums, given = None, reached.sums
+    if given is not None and total.sums:
+        sums = SumTimes(total.sums, ELEMENT * total.summed / total.sums, lambda size: given(size) / speed)
+        rates, total = rates._replace(tensor=inf), total._replace(sums=0.0)
     return DecodeCosts(
         read=total.read / bandwidth,
         computed=products + total.logits / gemm16,
         experts=experts,
-        fixed=_fixed(sizes, reached, tensor, data) / speed,
-        sequence=total.state_moved / bandwidth + _of_sequence(sizes, rates, reached, tensor, data) / speed,
+        fixed=_fixed(total, sizes.layers, reached, tensor, data) / speed,
+        sequence=total.state_moved / bandwidth + _of_sequence(total, rates, reached, tensor, data) / speed,
         token_ps=round(max(total.cache_read / bandwidth, total.cache_flop / gemm16) / data * PICOSECONDS_PER_SECOND),
         prefill=products / data + sum(layers * times.computed for times, layers in experts),
         data=data,
         kv_room=room,
         state=state,
         table=reached.table and reached.table.slower(speed),
+        sums=sums,
     )
 
 
 MEASURED = ("h100", "h200", "b200", "b300")  # GPUs of the published rows, whose engines are in fp8
 
 
-def unlike_measured(network: Model, gpu: str, precision: str, data: int = 1) -> list[str]:
+def unlike_measured(network: Model, gpu: str, precision: str, data: int = 1, nodes: int = 1) -> list[str]:
     """What engines have that none of the published rows have which the constants were found on; words for each.
 
     Args:
@@ -269,6 +305,7 @@ def unlike_measured(network: Model, gpu: str, precision: str, data: int = 1) -> 
         gpu: name of the GPU.
         precision: of weights and GEMMs.
         data: data ranks of a replica.
+        nodes: nodes of its tensor ranks.
     """
     cores = [one for layer in network.unnamed for one in layer.operations if isinstance(one, Attention | Scan)]
     attention = [core for core in cores if isinstance(core, Attention)]
@@ -276,6 +313,7 @@ def unlike_measured(network: Model, gpu: str, precision: str, data: int = 1) -> 
         f"in {precision}": precision != "fp8",
         f"on {gpu}": gpu not in MEASURED,
         "with data ranks": data > 1,
+        "with tensor ranks on several nodes": nodes > 1,
         "with latent attention": any(core.cache is not None and not core.cache.values for core in attention),
         "with windows": any(core.window or core.chunk for core in attention),
         "with linear mixers": len(attention) < len(cores),
@@ -292,19 +330,17 @@ def _expert_times(sizes: ExpertSizes, rates: _Rates, reached: DecodeEfficiency) 
     return ExpertTimes(sizes.experts, sizes.active, read, sizes.flop / (reached.reached * reached.compute * rates.peak))
 
 
-def _fixed(sizes: DecodeSizes, reached: DecodeEfficiency, tensor: int, data: int) -> float:
+def _fixed(total: Amounts, layers: int, reached: DecodeEfficiency, tensor: int, data: int) -> float:
     """Seconds of a step that depend on nothing."""
-    total = sizes.amounts
     sums = total.sums * (tensor > 1) + total.mixes * (data > 1)
-    return sizes.layers * reached.layer + reached.step + sums * reached.latency
+    return layers * reached.layer + reached.step + sums * reached.latency
 
 
-def _of_sequence(sizes: DecodeSizes, rates: _Rates, reached: DecodeEfficiency, tensor: int, data: int) -> float:
+def _of_sequence(total: Amounts, rates: _Rates, reached: DecodeEfficiency, tensor: int, data: int) -> float:
     """Seconds that each sequence of a data rank adds: on the host, and bytes of sums over ranks.
 
     A sum sends 2·(n − 1)/n times its bytes (ring). Data ranks gather and scatter the tokens of all d: as many again.
     """
-    total = sizes.amounts
     within = 2 * ELEMENT * total.summed * (tensor - 1) / tensor / rates.tensor
     across = 2 * ELEMENT * total.mixed * (data - 1) / rates.data
     return reached.sequence + within + across

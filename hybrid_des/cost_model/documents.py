@@ -8,7 +8,8 @@ of a lane compute the same documents. What they cost depends on the load of the 
     routed      the tokens of all ranks that share experts: each of them computes an equal part of their sum
 
 A document that several lanes share counts as the next multiple of their number, so that each has whole tokens; with
-`padded`, all documents of a micro-batch have the length of its longest one.
+`padded: true`, all documents of a micro-batch have the length of its longest one, and with `padded: step` the last of
+each is lengthened until all micro-batches of a step have as many tokens.
 
 With dynamic context parallelism, the lanes that share a document change from micro-batch to micro-batch:
 
@@ -29,7 +30,7 @@ import numpy as np
 
 from hybrid_des.layout import Layout
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.scenario.sections.data import WHOLE, Data
+from hybrid_des.scenario.sections.data import STEP, WHOLE, Data
 from hybrid_des.scenario.sections.training import ModelChoice, Parallel, Schedule
 from hybrid_des.workload import lengths as kinds
 from hybrid_des.workload.draws import stream
@@ -58,10 +59,13 @@ class Load(NamedTuple):
     routed: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, lengths: Sequence[int], ranks: int, first: int | None = None, *, padded: bool) -> Load:
-        """That of documents."""
+    def of(cls, lengths: Sequence[int], ranks: int, first: int | None = None, *, padded: bool, least: int = 0) -> Load:
+        """That of documents, padded to the longest; and then the last of them, until each lane has the least tokens."""
         longest = max(lengths, default=0) if padded else 0
-        each = sorted((-(-max(length, longest) // ranks) * ranks for length in lengths), reverse=True)
+        each = [-(-max(length, longest) // ranks) * ranks for length in lengths]
+        if each:
+            each[-1] += max(0, least * ranks - sum(each))
+        each.sort(reverse=True)
         return cls(sum(each), sum(length**2 for length in each), ranks, tuple(each), first)
 
     @classmethod
@@ -99,7 +103,7 @@ class PackedSteps:
     Attributes:
         steps: one entry per training step.
         context: neighbouring lanes that always share their documents.
-        padded: whether documents are padded to the longest of their micro-batch.
+        padded: whether documents are padded to the longest of their micro-batch, or micro-batches to the fullest.
         dynamic: whether documents are shared by other lanes in each micro-batch.
         places: lanes of a replica, its ranks along context.
         sharing: lane → the lanes of the ranks that share its experts, in their order; none if no ranks share any.
@@ -107,7 +111,7 @@ class PackedSteps:
 
     steps: tuple[StepDocuments, ...]
     context: int
-    padded: bool
+    padded: bool | str
     dynamic: bool = False
     places: int = 1
     sharing: tuple[tuple[int, ...], ...] = ()
@@ -134,16 +138,25 @@ class PackedSteps:
         empty = Pack((), self.context)
         numbers = []
         for step in self.steps:
-            of_step = []
+            of_step, least = [], self._least(step)
             for packs in (*step.packed, *[(empty,) * (self.lanes // self.context)] * self.missing(step)):
                 lanes: list[Load] = []
                 for group in packs:
                     lengths = [step.lengths[place] for place in group.documents]
                     first = len(lanes) if self.dynamic and group.ranks > 1 else None
-                    lanes += [Load.of(lengths, group.ranks, first, padded=self.padded)] * group.ranks
+                    lanes += [
+                        Load.of(lengths, group.ranks, first, padded=self.padded is True, least=least)
+                    ] * group.ranks
                 of_step.append([known.setdefault(load, len(known)) for load in self._with_routed(lanes)])
             numbers.append(of_step)
         return known, numbers
+
+    def _least(self, step: StepDocuments) -> int:
+        """Tokens that each lane has at least in a micro-batch with documents."""
+        if self.padded != STEP:
+            return 0
+        packs = (group for packs in step.packed for group in packs)
+        return max(sum(-(-step.lengths[one] // group.ranks) for one in group.documents) for group in packs)
 
     def _with_routed(self, lanes: Sequence[Load]) -> Iterator[Load]:
         """The loads of lanes, with the tokens of those that share experts, where these differ."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from hybrid_des.report.fact import Fact
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.scenario.sections.data import WHOLE
+from hybrid_des.scenario.sections.data import STEP, WHOLE
 from hybrid_des.units import format_number, format_share
 
 LEAST_PADDING = 0.0005  # a share that is shown
@@ -22,7 +22,7 @@ def packed_line(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
     cut = f", {format_number(figures['truncated'])} cut" if figures["truncated"] else ""
     lengths = _range(length) if length["min"] < length["max"] else f"{length['max']:,}"
     fills = _range(held) if held["min"] < held["max"] else f"{held['max']:,}"
-    padded = ", padded to the longest" if scenario.data.padded else ""
+    padded = {True: ", padded to the longest", STEP: ", padded to the fullest"}.get(scenario.data.padded, "")
     documents = f"{figures['documents']:,.0f} documents"
     return [
         f"{documents} per step of {lengths} tokens{cut}; "

@@ -1,6 +1,7 @@
 """Decode steps, prefill and room for cached tokens of an engine."""
 
 import csv
+from dataclasses import replace
 from fractions import Fraction
 from math import isclose
 
@@ -15,6 +16,7 @@ from hybrid_des.cost_model.decode import DecodeEfficiency, decode_costs
 from hybrid_des.cost_model.decode_table import read_decode_table
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.scenario.sections.rl import DecodeEfficiency as Section
+from hybrid_des.units import PICOSECONDS_PER_SECOND
 from hybrid_des.workload.models.catalogue import model
 
 DENSE = {"layers": 2, "hidden": 1024, "heads": 8, "kv_heads": 2, "ffn": 4096, "vocab": 1000, "sequence": 64}
@@ -195,6 +197,21 @@ def test_sums_across_nodes_take_the_adapters():
     sent = 2 * 80 * 2 * 2 * 8192
     assert inside.sequence == pytest.approx(4.1e-6 + sent * 7 / 8 / 450e9, rel=1e-9)
     assert across.sequence == pytest.approx(4.1e-6 + sent * 15 / 16 / 50e9, rel=1e-9)
+
+
+def test_given_sums_replace_those_of_the_formula():
+    """Of 2·80 sums, each takes what is given for its bytes; with 24 sequences, halfway between 16 and 32."""
+    given = {16: 50e-6, 32: 90e-6}
+    named = {sequences * 2 * 8192: seconds for sequences, seconds in given.items()}
+    reached = DecodeEfficiency(sums=named.__getitem__)
+    across = costs("llama3.1-70b", tensor=16, efficiency=reached)
+    formula = costs("llama3.1-70b", tensor=16)
+    alpha, sent = 2 * 80 * 5.4e-6, 2 * 80 * 2 * 2 * 8192 * 15 / 16 / 50e9
+    for sequences, seconds in ((16, 50e-6), (24, 70e-6), (32, 90e-6)):
+        less = (formula.step_ps(sequences) - across.step_ps(sequences)) / PICOSECONDS_PER_SECOND
+        assert less == pytest.approx(alpha + sequences * sent - 2 * 80 * seconds, abs=2e-12)
+    slower = costs("llama3.1-70b", tensor=16, efficiency=replace(reached, reached=0.5))
+    assert slower.step_ps(24) == pytest.approx(2 * across.step_ps(24), abs=2)
 
 
 def test_data_ranks_divide_sequences_but_not_weights():

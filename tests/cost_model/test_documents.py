@@ -1,5 +1,6 @@
 """Documents of unequal length: laws of what they cost, in time, messages and memory."""
 
+from collections import Counter
 from fractions import Fraction
 
 import numpy as np
@@ -166,6 +167,29 @@ def test_padding_counts_as_work_but_not_as_tokens():
     assert padded.summary["step_time_s"] > 1.2 * plain.summary["step_time_s"]
     every = {load.tokens for load in packed_steps(padded.run.scenario).loads}
     assert every == {8 * 4096}
+
+
+@pytest.mark.parametrize("context", [1, 2])
+def test_micro_batches_may_be_padded_to_the_fullest(context):
+    """The last document is lengthened, so that attention sees it longer too."""
+    layout = {"parallel": {"context": context}, "steps": 2, "batch": 24, "schedule": {"kind": "1f1b"}}
+    data = {"lengths": {"kind": "lognormal", "mean": 1024, "sigma": 1, "max": 4096}, "packing": "balanced"}
+    plain, padded = (given(p=2, data={**data, "padded": how}, **layout) for how in (False, "step"))
+    before, after = packed_steps(plain), packed_steps(padded)
+    assert before.steps == after.steps
+    fullest = []
+    for step in range(2):
+        places = [(step, microbatch, lane) for microbatch in range(after.microbatches) for lane in range(2 * context)]
+        held = [before.load(*place).tokens for place in places]
+        assert {after.load(*place).tokens for place in places} - {0} == {max(held)}
+        for was, now in ((before.load(*place), after.load(*place)) for place in places):
+            longer = Counter(now.lengths) - Counter(was.lengths)
+            assert longer.total() == (now != was) and len(now.lengths) == len(was.lengths)
+        fullest.append(max(held))
+    assert fullest[0] != fullest[1]
+    took = [simulate(one).summary for one in (plain, padded)]
+    assert took[1]["step_time_s"] > took[0]["step_time_s"]
+    assert took[1]["data"]["padding"] > took[0]["data"]["padding"]
 
 
 def test_a_step_draws_documents_of_its_own():

@@ -141,7 +141,7 @@ def unsaid_of_documents(scenario: Scenario, values: Values) -> Iterator[str]:
     if values.get("data.lengths") is None:
         yield f"data.lengths: {data.lengths.kind}: lengths are those of the data"
     if data.padded:
-        yield "data.padded: true"
+        yield f"data.padded: {str(data.padded).lower()}"
     if data.seed is not None:
         yield f"data.seed: {data.seed}"
     if scenario.batch is None:

@@ -17,6 +17,7 @@ _BATCH = "policy.train_global_batch_size"
 _NEW, _ALL = "policy.generation.max_new_tokens", "policy.max_total_sequence_length"
 _ASYNC, _COLOCATED = "grpo.async_grpo", "policy.generation.colocated"
 _NODES, _PER_NODE = "cluster.num_nodes", "cluster.gpus_per_node"
+_STAGES = "policy.megatron_cfg.pipeline_model_parallel_size"
 _ENGINE_NODES, _ENGINES_PER_NODE = f"{_COLOCATED}.resources.num_nodes", f"{_COLOCATED}.resources.gpus_per_node"
 
 
@@ -67,6 +68,10 @@ def _change(reading: Reading, flat: dict[str, Any], shape: Shape) -> None:
         if reading.flag(f"policy.{packing}.enabled"):
             key = f"policy.{packing}.train_mb_tokens"
             of.put_packing(reading, kind, reading.whole(key), 1, key)
+    stages = reading.whole(_STAGES) or 1
+    if stages > 1 and reading.flag("policy.megatron_cfg.enabled") and reading.flag("policy.sequence_packing.enabled"):
+        why = "all micro-batches of a pipeline have the same shape (nemo_rl/models/megatron/data.py)"
+        reading.put("data.padded", "step", f"{reading.where(_STAGES)}: {why}")
 
 
 def _put_lengths(reading: Reading) -> None:

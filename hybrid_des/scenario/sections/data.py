@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from hybrid_des.options import Flag, TokenCount, given, whole
+from hybrid_des.options import Reads, TokenCount, describe, given, whole
 from hybrid_des.registry import Entry
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.plugins import Plugins, PluginSection
@@ -28,6 +28,16 @@ if TYPE_CHECKING:
 
 MOST_SQUARED = 2**60  # tokens² of a micro-batch: columns of 64 bits hold those of a few
 WHOLE = "per-document"  # the method of context ranks that take whole documents
+STEP = "step"
+
+
+def _padding(value: Any) -> bool | str:
+    if not isinstance(value, bool) and value != STEP:
+        raise ValueError(f"expected true, false or {STEP}, found {describe(value)}")
+    return value  # type: ignore[no-any-return]
+
+
+Padding = Annotated[bool | str, Reads(_padding, {"enum": [False, True, STEP]})]
 
 
 class Lengths(PluginSection):
@@ -57,8 +67,9 @@ class Data(PluginSection):
     """How long documents are."""
     packing: PackingName = NONE
     """How documents are divided among micro-batches and replicas."""
-    padded: Flag = False
-    """Whether all documents of a micro-batch are padded to its longest one; false: they follow each other."""
+    padded: Padding = False
+    """Whether all documents of a micro-batch are padded to its longest one, or `step`: the last document of each
+    micro-batch, until it has as many tokens as the fullest one of the step. False: documents follow each other."""
     seed: Annotated[int, whole(0, 2**63 - 1)] | None = None
     """Seed of the lengths. Default: `seed`."""
 

@@ -10,6 +10,7 @@ from hybrid_des.errors import NoRoomError, Refusal
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.cluster import NodeKind
 from hybrid_des.scenario.sections.rl import MeasuredTrainer, Rl, Rollout, engine_gpus
+from hybrid_des.studies.rl.engine_sums import sums_across_nodes, tensor_nodes
 from hybrid_des.studies.rl.measured_trainer import ConstantTimes, read_times
 from hybrid_des.studies.rl.parts import EngineCosts, EngineKind, LoopParts, TrainerCosts
 from hybrid_des.studies.rl.trainer import MOST_EVENTS, TrainerTimes
@@ -88,7 +89,8 @@ def _costs(scenario: Scenario, rollout: Rollout) -> EngineCosts:
             "rl.rollout.nodes: engines of one kind are on GPUs of several; expected a list of kinds of engines"
         )
     reached = DecodeEfficiency.of(rollout.efficiency)
-    reached = replace(reached, reached=reached.reached * float(kinds[0].speed))
+    speed, sums = reached.reached * float(kinds[0].speed), sums_across_nodes(scenario, rollout)
+    reached = replace(reached, reached=speed, sums=sums)
     try:
         costs = decode_costs(
             scenario.model.network,
@@ -114,7 +116,8 @@ def engines_said(scenario: Scenario) -> Iterator[str]:
             yield "decode steps are measured (rl.rollout.efficiency.table)"
             continue
         gpu = _nodes_of(scenario, rollout)[0].gpu.name
-        unlike = unlike_measured(scenario.model.network, gpu, rollout.precision, rollout.data)
+        nodes = tensor_nodes(scenario, rollout)
+        unlike = unlike_measured(scenario.model.network, gpu, rollout.precision, rollout.data, nodes)
         none = f"; none of them {' or '.join(unlike)}" if unlike else ""
         yield f"decode steps follow a formula found on engines in fp8 on H100 to B300, 12 % off on average{none}"
 

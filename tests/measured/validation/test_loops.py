@@ -212,6 +212,15 @@ MODELS = {
     "DeepSeek-V3": "deepseek-v3", "Qwen3-30B-A3B": "qwen3-30b-a3b", "Qwen3-235B-A22B": "qwen3-235b-a22b",
     "Qwen3-32B": "qwen3-32b", "Llama-3.1-8B": "llama3.1-8b",
 }  # fmt: skip
+# seconds of a weight sync: in turns on the same GPUs, to engines of their own, and that with release 0.4
+SYNCS = {
+    "Llama-3.1-8B": (5, 0.13, 0.13),  # docs/blogs/nemo-rl-v0.3, table 1; NVIDIA-NeMo/RL pull request 1052
+    "Qwen3-32B": (7, 0, 0),  # the same table
+    "Qwen3-30B-A3B": (12, 0, 0),  # the same
+    "Qwen3-235B-A22B": (40.2, 5.5, 13),  # pull requests 3294 (on B200s, with engines in MXFP8) and 1379
+    "DeepSeek-V3": (47.2, 14, 34),  # docs/blogs/nemo-rl-refit-performance, table 1; pull request 1379
+}
+RECOMPUTED = {"Llama-3.1-8B", "Qwen3-235B-A22B", "DeepSeek-V3"}  # activation_checkpointing in their recipes
 PER_NODE = {"H100": 8, "GB200": 64}  # of the NVLink domains of 72 that these runs use
 PROMPT = 100  # tokens
 
@@ -242,17 +251,25 @@ def nemo_rl(row):
     first, last = train // each, gpus // each - 1
     nodes = {"on": "trainer"} if turns else {"nodes": f"{first}-{last}" if first < last else first}
     longest = run["max_response_tokens"]
+    in_turns, apart, before = SYNCS[cells["model"]]
+    seconds = in_turns if turns else before if "0.4" in cells["framework"] else apart
+    layout = layout_of(cells["train_layout"], train)
+    # a pipeline's micro-batches have one shape (nemo_rl/models/megatron/data.py)
+    padded = {"padded": "step"} if layout["parallel"].get("pipeline", 1) > 1 else {}
     mean_length = of_row["mean_tokens"] - PROMPT
     return {
         "cluster": {"gpu": cells["gpu"].lower(), "nodes": gpus // each, "gpus_per_node": each},
-        "model": {"base": MODELS[cells["model"]]}, **layout_of(cells["train_layout"], train),
-        "schedule": {"kind": "1f1b"}, "data": {"packing": "balanced", "tokens": longest}, "steps": 5,
+        "model": {"base": MODELS[cells["model"]]}, **layout,
+        "schedule": {"kind": "1f1b"}, "data": {"packing": "balanced", "tokens": longest, **padded}, "steps": 5,
+        "recompute": "full" if cells["model"] in RECOMPUTED else "none",
         "batch": run["prompts_per_step"] * run["samples_per_prompt"] // run["local_updates"],
         "rl": {
             "samples": run["samples_per_prompt"], "updates": run["local_updates"], "take": run["local_updates"],
-            "ahead": run["staleness"], "prompt": PROMPT, "sync": {"time": 0, "running": "continue"},
+            "ahead": run["staleness"], "prompt": PROMPT, "sync": {"time": seconds, "running": "continue"},
             "response": {"kind": "lognormal", "mean": mean_length, "sigma": SIGMA, "max": longest - PROMPT},
-            "rollout": {**nodes, "tensor": run["rollout_tp"]}, "passes": {"old": True, "reference": True},
+            # gpu_memory_utilization: 0.6 in examples/configs/grpo_math_1B.yaml, 0.8 in asynchronous recipes
+            "rollout": {**nodes, "tensor": run["rollout_tp"], "memory": 0.6 if turns else 0.8},
+            "passes": {"old": True, "reference": True},
         },
     }  # fmt: skip
 
@@ -272,8 +289,8 @@ def twins(sync, twin):
     before, after = nemo_rl(sync), nemo_rl(twin)
     trained, then = ({"rl.trainer": {"time": training_of(values)}, "rl.passes": {}} for values in (before, after))
     alone, apart = simulated(before, **trained).cycle, simulated(after, **then).cycle
-    training = trained["rl.trainer"]["time"]
-    reached = (alone - training) / (numbers("loop_steps", sync)["step_s"] - training)
+    known = trained["rl.trainer"]["time"] + before["rl"]["sync"]["time"]
+    reached = (alone - known) / (numbers("loop_steps", sync)["step_s"] - known)
     return alone, apart, simulated(after, **then, **{"rl.rollout.efficiency.reached": reached}).cycle
 
 

@@ -1,0 +1,47 @@
+"""What engines whose tensor ranks are on several nodes take for a sum: NCCL's all-reduce, as messages on the links.
+
+Within a node engines have kernels of their own, whose latency is in the formula of a decode step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.benchmark import measure
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.sections.rl import Rollout, engine_gpus
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.workload.models.amounts import ELEMENT
+
+
+def tensor_nodes(scenario: Scenario, rollout: Rollout) -> int:
+    """Nodes of the tensor ranks of the first replica."""
+    node_of = scenario.cluster.spec.node_of
+    return len({node_of[gpu] for gpu in _tensor_gpus(scenario, rollout)})
+
+
+def sums_across_nodes(scenario: Scenario, rollout: Rollout) -> Callable[[int], float] | None:
+    """Seconds of a sum of so many bytes over the tensor ranks of the first replica; None if they are on one node.
+
+    The sum is alone on the links: replicas on whole nodes share none.
+    """
+    if tensor_nodes(scenario, rollout) == 1:
+        return None
+    fabric, gpus = fabric_of(scenario.placed(range(scenario.cluster.gpus))), _tensor_gpus(scenario, rollout)
+    codec = codecs.find("fp16").build()
+
+    @cache
+    def seconds(size: int) -> float:
+        elements, sharing = -(-size // ELEMENT), scenario.cluster.service
+        outcome = measure(fabric, "nccl", [gpus], lambda *_: Buffer(elements, codec), sharing=sharing)
+        return outcome.duration / PICOSECONDS_PER_SECOND
+
+    return seconds
+
+
+def _tensor_gpus(scenario: Scenario, rollout: Rollout) -> tuple[int, ...]:
+    return engine_gpus(rollout, scenario.cluster, scenario.parallel.ranks)[: rollout.tensor]
