@@ -44,7 +44,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hybrid_des.cluster.gpus import GpuPart
 from hybrid_des.cost_model.decode_sizes import Amounts, DecodeSizes, Division, ExpertSizes, decode_sizes
@@ -95,7 +95,9 @@ class DecodeEfficiency:
         Raises:
             UsageError: the table cannot be read.
         """
-        named = {name: float(getattr(section, name)) for name in type(section).model_fields if name != "table"}
+        named: dict[str, Any] = {
+            name: float(getattr(section, name)) for name in type(section).model_fields if name != "table"
+        }
         return cls(**named, table=None if section.table is None else read_decode_table(section.table))
 
 
