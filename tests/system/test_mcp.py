@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
-from support.paths import SCENARIOS
+from support.paths import ROOT, SCENARIOS
 
 mcp = pytest.importorskip("mcp")
 from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: E402
@@ -137,6 +138,11 @@ WRONG = {  # tool and arguments, and what the line says
     ("compare", '{"scenario": "a100_8x"}'): "expected other, a second scenario, or with, changes",
     ("explain", '{"scenario": "a100_8x", "what_if": ["cluster.nvlik=2x"]}'): "did you mean",
     ("init", '{"name": "../outside", "model": "llama3.1-8b"}'): "outside of ",
+    (
+        "init",
+        '{"name": "mine", "log": "verl.log", "tool": "axolotl"}',
+    ): "tool: of a log, expected verl, nemo-rl, slime,",
+    ("init", '{"name": "mine", "log": "/etc/hostname", "tool": "verl"}'): "outside of ",
     ("docs", '{"page": "refrence"}'): "did you mean",
     ("run", "{}"): "unknown tool",
 }
@@ -175,6 +181,21 @@ def test_files_are_made_in_the_folder_and_read_there(tmp_path):
     made, own, based = (reply.structured_content for reply in talk(tmp_path, conversation))
     assert made["files"] == [file.name for file in tmp_path.iterdir()] == ["a100_8x.yaml"]
     assert own["step_time_s"] == based["step_time_s"] > 0
+
+
+@pytest.mark.slow
+def test_the_log_of_a_loop_becomes_a_file_that_runs(tmp_path):
+    shutil.copy(ROOT / "tests/interchange/loops/nemo_rl.log", tmp_path / "run.log")
+    stated = ["rl.response.sigma=1", "cluster.gpu=h100"]
+
+    async def conversation(connected):
+        made = await connected.call_tool("init", {"name": "mine", "log": "run.log", "tool": "nemo-rl", "set": stated})
+        return made, await connected.call_tool("simulate", {"scenario": "mine.yaml"})
+
+    made, simulated = talk(tmp_path, conversation)
+    assert made.structured_content["files"] == ["mine.yaml"]
+    assert "rl.trainer.time 156.7 s" in made.content[0].text
+    assert simulated.structured_content["loop"]["cycle_s"] > 156.7
 
 
 @pytest.mark.slow

@@ -82,7 +82,8 @@ class SearchArguments(OfScenario):
 class InitArguments(Arguments):
     """Write a scenario file into the folder, or list the shipped scenarios.
 
-    A copy of a shipped one, or one made from a model, from flags of Megatron-LM or from files of another program's job.
+    A copy of a shipped one, or one made from a model, from flags of Megatron-LM, from files of another program's job,
+    or from the log of a run of reinforcement learning.
     """
 
     name: str = Field(
@@ -95,6 +96,7 @@ class InitArguments(Arguments):
     job: list[str] = Field(
         default=[], description="Configuration or launch files of another program's job, such as torchtitan's."
     )
+    log: str = Field(default="", description="A log of a run of reinforcement learning; then `tool` is its framework.")
     tool: str = Field(default="", description="That program, where its files do not tell.")
     set: list[str] = Field(default=[], description="Values of the new scenario, as PATH=VALUE.")
 

@@ -17,6 +17,7 @@ from hybrid_des.analysis.explanation import explain as explain_whole
 from hybrid_des.analysis.losses import losses
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import UsageError
+from hybrid_des.interchange.loops import FRAMEWORKS
 from hybrid_des.interface.cli import command_files
 from hybrid_des.interface.cli.arguments import Parser, distinct
 from hybrid_des.interface.failures import error_document
@@ -330,7 +331,10 @@ def _plans_text(result: SearchResult, best: list[PlanAnswer]) -> str:
 
 
 def _init(given: InitArguments, until: float) -> Reply:
-    options = {"--from": given.model, "--from-megatron": given.megatron, "--tool": given.tool}
+    if given.log and given.tool not in FRAMEWORKS:
+        raise UsageError(f"init: tool: of a log, expected {', '.join(FRAMEWORKS)}, not {given.tool!r}")
+    program = f"--from-{given.tool}" if given.log else "--tool"
+    options = {"--from": given.model, "--from-megatron": given.megatron, program: given.log or given.tool}
     words = [word for option, value in options.items() if value for word in (option, value)]
     words += [word for file in given.job for word in ("--from-job", file)]
     words += [word for change in given.set for word in ("--set", change)]
