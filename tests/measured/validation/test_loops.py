@@ -212,13 +212,13 @@ MODELS = {
     "DeepSeek-V3": "deepseek-v3", "Qwen3-30B-A3B": "qwen3-30b-a3b", "Qwen3-235B-A22B": "qwen3-235b-a22b",
     "Qwen3-32B": "qwen3-32b", "Llama-3.1-8B": "llama3.1-8b",
 }  # fmt: skip
-# seconds of a weight sync: in turns on the same GPUs, to engines of their own, and that with release 0.4
+# seconds of a weight sync: in turns on the same GPUs, and to engines of their own (all with pull request 1379)
 SYNCS = {
-    "Llama-3.1-8B": (5, 0.13, 0.13),  # docs/blogs/nemo-rl-v0.3, table 1; NVIDIA-NeMo/RL pull request 1052
-    "Qwen3-32B": (7, 0, 0),  # the same table
-    "Qwen3-30B-A3B": (12, 0, 0),  # the same
-    "Qwen3-235B-A22B": (40.2, 5.5, 13),  # pull requests 3294 (on B200s, with engines in MXFP8) and 1379
-    "DeepSeek-V3": (47.2, 14, 34),  # docs/blogs/nemo-rl-refit-performance, table 1; pull request 1379
+    "Llama-3.1-8B": (5, 0.13),  # docs/blogs/nemo-rl-v0.3, table 1; NVIDIA-NeMo/RL pull request 1052
+    "Qwen3-32B": (7, 0),  # the same table
+    "Qwen3-30B-A3B": (12, 0),  # the same
+    "Qwen3-235B-A22B": (40.2, 5.5),  # pull requests 3294 (on B200s, with engines in MXFP8) and 1379
+    "DeepSeek-V3": (47.2, 14),  # docs/blogs/nemo-rl-refit-performance, table 1; pull request 1379
 }
 RECOMPUTED = {"Llama-3.1-8B", "Qwen3-235B-A22B", "DeepSeek-V3"}  # activation_checkpointing in their recipes
 PER_NODE = {"H100": 8, "GB200": 64}  # of the NVLink domains of 72 that these runs use
@@ -251,8 +251,7 @@ def nemo_rl(row):
     first, last = train // each, gpus // each - 1
     nodes = {"on": "trainer"} if turns else {"nodes": f"{first}-{last}" if first < last else first}
     longest = run["max_response_tokens"]
-    in_turns, apart, before = SYNCS[cells["model"]]
-    seconds = in_turns if turns else before if "0.4" in cells["framework"] else apart
+    in_turns, apart = SYNCS[cells["model"]]
     layout = layout_of(cells["train_layout"], train)
     # a pipeline's micro-batches have one shape (nemo_rl/models/megatron/data.py)
     padded = {"padded": "step"} if layout["parallel"].get("pipeline", 1) > 1 else {}
@@ -265,7 +264,8 @@ def nemo_rl(row):
         "batch": run["prompts_per_step"] * run["samples_per_prompt"] // run["local_updates"],
         "rl": {
             "samples": run["samples_per_prompt"], "updates": run["local_updates"], "take": run["local_updates"],
-            "ahead": run["staleness"], "prompt": PROMPT, "sync": {"time": seconds, "running": "continue"},
+            "ahead": run["staleness"], "prompt": PROMPT,
+            "sync": {"time": in_turns if turns else apart, "running": "continue"},
             "response": {"kind": "lognormal", "mean": mean_length, "sigma": SIGMA, "max": longest - PROMPT},
             # gpu_memory_utilization: 0.6 in examples/configs/grpo_math_1B.yaml, 0.8 in asynchronous recipes
             "rollout": {**nodes, "tensor": run["rollout_tp"], "memory": 0.6 if turns else 0.8},
