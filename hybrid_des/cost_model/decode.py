@@ -74,6 +74,7 @@ class DecodeEfficiency:
         table: measured steps, which replace the formula; prefill keeps it.
         cache: bytes of an element of cached keys and values: 2, or 1 in fp8 (TensorRT-LLM's default with fp8 weights).
         sums: seconds of a sum of so many bytes over its tensor ranks. Default: by the last line of the formula.
+        across: what `sums` is multiplied by.
     """
 
     bandwidth: float = 0.95
@@ -87,6 +88,7 @@ class DecodeEfficiency:
     table: DecodeTable | None = None
     cache: float = 2
     sums: Callable[[int], float] | None = None
+    across: float = 1.0
 
     @classmethod
     def of(cls, section: Section) -> DecodeEfficiency:
@@ -278,7 +280,9 @@ def decode_costs(
     room, state = _room(sizes, rates.memory * float(memory_share), data)
     sums, given = None, reached.sums
     if given is not None and total.sums:
-        sums = SumTimes(total.sums, ELEMENT * total.summed / total.sums, lambda size: given(size) / speed)
+        sums = SumTimes(
+            reached.across * total.sums, ELEMENT * total.summed / total.sums, lambda size: given(size) / speed
+        )
         rates, total = rates._replace(tensor=inf), total._replace(sums=0.0)
     return DecodeCosts(
         read=total.read / bandwidth,

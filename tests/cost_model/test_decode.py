@@ -210,6 +210,8 @@ def test_given_sums_replace_those_of_the_formula():
     for sequences, seconds in ((16, 50e-6), (24, 70e-6), (32, 90e-6)):
         less = (formula.step_ps(sequences) - across.step_ps(sequences)) / PICOSECONDS_PER_SECOND
         assert less == pytest.approx(alpha + sequences * sent - 2 * 80 * seconds, abs=2e-12)
+    longer = costs("llama3.1-70b", tensor=16, efficiency=replace(reached, across=3.0))
+    assert longer.step_ps(24) - across.step_ps(24) == pytest.approx(2 * 2 * 80 * 70e-6 * PICOSECONDS_PER_SECOND, abs=2)
     slower = costs("llama3.1-70b", tensor=16, efficiency=replace(reached, reached=0.5))
     assert slower.step_ps(24) == pytest.approx(2 * across.step_ps(24), abs=2)
 

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
 TRAINER = "trainer"  # where colocated engines are
 PATH = "rl.rollout"
-OF_STEPS = {"bandwidth", "experts", "layer", "step", "sequence", "latency"}  # efficiencies that only decode steps have
+# efficiencies that only decode steps have
+OF_STEPS = {"bandwidth", "experts", "layer", "step", "sequence", "latency", "across"}
 MOST_SAMPLES = 2**24  # between two weight syncs
 
 
@@ -116,7 +117,9 @@ class DecodeEfficiency(Section):
     sequence: Time = Fraction(41, 10**7)
     """Time per sequence of a decode step."""
     latency: Time = Fraction(54, 10**7)
-    """Latency of each of the two all-reduces of a layer, with several tensor ranks."""
+    """Latency of each of the two all-reduces of a layer, with several tensor ranks on one node."""
+    across: Factor = Fraction(1)
+    """With tensor ranks on several nodes: time of an all-reduce, as a multiple of NCCL's messages on the links."""
     reached: Annotated[Factor, PERCENT] = Fraction(1)
     """Speed of the engine relative to these figures; divides all of its times."""
     table: File = None

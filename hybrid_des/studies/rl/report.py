@@ -18,7 +18,7 @@ LEAST = 0.005  # of the cycle: a smaller gain is none
 SHOWN = 0.0005  # of the time: a smaller part is not shown
 SO_FAR = (
     "so far, changes to a run whose phases were measured were predicted within 7 % (11 % with its training time kept), "
-    "changes to one of which only the step was known within 26 % up to 32B parameters and within 36 % from 235B on; "
+    "changes to one of which only the step was known within 26 % up to 32B parameters and within 28 % from 235B on; "
     "runs predicted from their recipe alone were 4 to 58 % off, mostly too fast; "
     "what staleness does to learning is not predicted"
 )

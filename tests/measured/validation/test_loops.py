@@ -285,13 +285,21 @@ def training_of(values):
 
 
 def twins(sync, twin):
-    """Seconds of both from their recipes, and of the twin where the engine's speed is set from the synchronous run."""
+    """Seconds of both from their recipes, and of the twin where the engine's speed is set from the synchronous run.
+
+    What engines on several nodes take longer is put down to their sums over nodes, which no serving row has.
+    """
     before, after = nemo_rl(sync), nemo_rl(twin)
     trained, then = ({"rl.trainer": {"time": training_of(values)}, "rl.passes": {}} for values in (before, after))
     alone, apart = simulated(before, **trained).cycle, simulated(after, **then).cycle
-    known = trained["rl.trainer"]["time"] + before["rl"]["sync"]["time"]
-    reached = (alone - known) / (numbers("loop_steps", sync)["step_s"] - known)
-    return alone, apart, simulated(after, **then, **{"rl.rollout.efficiency.reached": reached}).cycle
+    measured = numbers("loop_steps", sync)["step_s"]
+    if before["rl"]["rollout"]["tensor"] > before["cluster"]["gpus_per_node"]:
+        path = "rl.rollout.efficiency.across"
+        value = 1 + (measured - alone) / (simulated(before, **trained, **{path: 2}).cycle - alone)
+    else:
+        path, known = "rl.rollout.efficiency.reached", trained["rl.trainer"]["time"] + before["rl"]["sync"]["time"]
+        value = (alone - known) / (measured - known)
+    return alone, apart, simulated(after, **then, **{path: value}).cycle
 
 
 PAIRS = {
@@ -364,9 +372,10 @@ def test_the_summary_is_that_of_the_rows(name):
 
 
 def test_changes_of_measured_runs_are_met():
-    """What was asked for of the rows shown, but for the largest models of NeMo-RL, which are not met."""
+    """What was asked for of the rows shown."""
     errors = {name: errors_of(names, column) for name, (_, names, column) in SUMMARIES.items()}
-    twins_of = errors["NeMo-RL, asynchronous, 8B to 32B"] + errors["vime, asynchronous"]
+    asynchronous = ("NeMo-RL, asynchronous, 8B to 32B", "NeMo-RL, asynchronous, 235B and 671B", "vime, asynchronous")
+    twins_of = [error for name in asynchronous for error in errors[name]]
     assert max(map(abs, errors["verl, 0.1 and 0.5 batches of stale samples"])) <= 0.07
     assert max(map(abs, errors["marin, weights sent every 4 updates"])) <= 0.01
     assert max(map(abs, errors["verl-omni, lent GPUs"])) <= 0.05
