@@ -13,6 +13,7 @@ from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
+from hybrid_des.studies.rl.engine_sums import tensor_nodes
 from hybrid_des.studies.rl.figures import figures_of
 from hybrid_des.studies.rl.loop import run_loop
 from hybrid_des.studies.rl.parts_of_scenario import parts_of
@@ -20,6 +21,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     from hybrid_des.scenario.definition import Scenario
+    from hybrid_des.scenario.sections.rl import Rollout
     from hybrid_des.studies.rl.record import LoopRecord
 
 LOWEST, HIGHEST = 1 / 16, 4.0
@@ -33,7 +35,8 @@ class Share(NamedTuple):
     """What a run says of its engines.
 
     Attributes:
-        value: of `rl.rollout.efficiency.reached`; None: no value between 1/16 and 4 has the run's time.
+        value: of `rl.rollout.efficiency.reached`, or the inverse of `across` (`setting`); None: no value between 1/16
+            and 4 has the run's time.
         is_least: whether faster engines would take as long, as where the trainer never waits.
     """
 
@@ -44,7 +47,7 @@ class Share(NamedTuple):
 def calibrated(
     scenario: Scenario, kind: str, seconds: float, simulated: Callable[[Scenario], LoopRecord] | None = None
 ) -> Share:
-    """The value of `rl.rollout.efficiency.reached` with which a loop takes as long as the run.
+    """The share of their simulated speed that engines reach where a loop takes as long as the run.
 
     Args:
         scenario: with an `rl` section, maybe of several kinds of engines, which all get the same value.
@@ -75,15 +78,24 @@ def _runs(scenario: Scenario) -> Callable[[Scenario], LoopRecord]:
     return partial(run_loop, trainer=parts.trainer, sync_ps=parts.sync_ps, budget_s=BUDGET_S)
 
 
+def setting(scenario: Scenario, rollout: Rollout, share: float) -> tuple[str, float]:
+    """The key of `efficiency`, and its value, that say that engines reach a share of their simulated speed.
+
+    What engines whose tensor ranks are on several nodes take longer is put down to their sums over nodes, which no
+    measured engine has: `across` instead of `reached`.
+    """
+    return ("across", 1 / share) if tensor_nodes(scenario, rollout) > 1 else ("reached", share)
+
+
 def with_share(scenario: Scenario, share: float) -> Scenario:
-    """The same scenario with engines that reach this share of their simulated speed."""
+    """The same scenario with engines that reach this share of their simulated speed, or take the inverse for sums."""
     assert scenario.rl is not None
-    part = Fraction(share).limit_denominator(10**6)
-    engines = tuple(
-        kind.model_copy(update={"efficiency": kind.efficiency.model_copy(update={"reached": part})})
-        for kind in scenario.rl.rollout
-    )
-    return scenario.model_copy(update={"rl": scenario.rl.model_copy(update={"rollout": engines})})
+    engines = []
+    for kind in scenario.rl.rollout:
+        key, value = setting(scenario, kind, share)
+        changed = kind.efficiency.model_copy(update={key: Fraction(value).limit_denominator(10**6)})
+        engines.append(kind.model_copy(update={"efficiency": changed}))
+    return scenario.model_copy(update={"rl": scenario.rl.model_copy(update={"rollout": tuple(engines)})})
 
 
 def generation_s(record: LoopRecord) -> float:

@@ -66,6 +66,18 @@ def test_the_share_of_a_simulated_run_is_found_again():
     assert share == (pytest.approx(0.4, rel=5e-3), False)
 
 
+def test_engines_on_several_nodes_get_longer_sums():
+    """Twice the sums of the same run are found again, and nothing else of its engines changes."""
+    cluster = {"gpu": "h100", "nodes": 3}
+    apart = scenario_from(
+        LOOP | {"steps": 2, "cluster": cluster, "rl": APART | {"rollout": {"nodes": "1-2", "tensor": 16}}}
+    )
+    half = with_share(apart, 0.5)
+    assert (half.rl.rollout[0].efficiency.across, half.rl.rollout[0].efficiency.reached) == (2, 1)
+    seconds = generation_s(run_loop(half))
+    assert calibrated(apart, "generation", seconds).value == pytest.approx(0.5, rel=2e-2)
+
+
 def test_an_engine_without_waits_has_a_least_share():
     quick = scenario_from(LOOP | {"cluster": {"gpu": "h100", "nodes": 2}, "rl": APART | {"trainer": {"time": "900 s"}}})
     assert calibrated(quick, "cycle", 902.0).is_least

@@ -235,7 +235,7 @@ def _refuse_too_large(scenario: Scenario, *, quiet: bool) -> None:
 def _with_share(args: argparse.Namespace, imported: Imported, scenario: Scenario, measured: Measured) -> Imported:
     """The same with the share of their speed that engines reach, from what the run of a log took."""
     from hybrid_des.scenario.overrides import overridden
-    from hybrid_des.studies.rl.calibration import HIGHEST, LOWEST, calibrated
+    from hybrid_des.studies.rl.calibration import HIGHEST, LOWEST, calibrated, setting
 
     stated = [*overridden(args.set)]
     if any(path.startswith(SHARE.rpartition(".")[0]) for path in stated):
@@ -252,11 +252,14 @@ def _with_share(args: argparse.Namespace, imported: Imported, scenario: Scenario
     if share.value is None:
         why = f"no value from {LOWEST:.2g} to {HIGHEST:.2g} makes {what} take {measured.seconds:.4g} s, as in the log"
         return imported._replace(assumed=(*imported.assumed, f"{SHARE}: 1: {why}"))
-    value = float(f"{share.value:.3g}")
-    more = (f"{SHARE}: {value}: at least; with faster engines a cycle takes as long",) if share.is_least else ()
+    assert scenario.rl is not None
+    key, exact = setting(scenario, scenario.rl.rollout[0], share.value)  # a log has one kind of engines
+    path, value = f"{SHARE.rpartition('.')[0]}.{key}", float(f"{exact:.3g}")
+    bound = "at least" if key == "reached" else "at most"
+    more = (f"{path}: {value}: {bound}; with faster engines a cycle takes as long",) if share.is_least else ()
     return imported._replace(
-        values={**imported.values, SHARE: value},
-        sources=(*imported.sources, f"{SHARE} {value}: {what} takes {measured.seconds:.4g} s then"),
+        values={**imported.values, path: value},
+        sources=(*imported.sources, f"{path} {value}: {what} takes {measured.seconds:.4g} s then"),
         assumed=(*imported.assumed, *more),
     )
 
