@@ -121,7 +121,10 @@ def _lock(staging: Path) -> IO[str] | None:
 
 def _remove_stale(folder: Path) -> None:
     """Remove the staging folders of runs that were killed."""
-    for staging in folder.glob(f"{PREFIX}*/"):
+    stale: list[Path] = []
+    with contextlib.suppress(FileNotFoundError):  # another run may remove the folder meanwhile
+        stale += folder.glob(f"{PREFIX}*/")
+    for staging in stale:
         with contextlib.suppress(OSError):
             if sys.platform == "win32":
                 (staging / "lock").unlink()  # fails while it is open

@@ -249,12 +249,12 @@ def _with_share(args: argparse.Namespace, imported: Imported, scenario: Scenario
             share = calibrated(scenario, measured.kind, measured.seconds)
     except HybridDesError as error:  # whoever runs the scenario is told, too
         return imported._replace(assumed=(*imported.assumed, f"{SHARE}: 1: the loop cannot be simulated: {error}"))
+    assert scenario.rl is not None
+    key, exact = setting(scenario, scenario.rl.rollout[0], share.value or 1.0)  # a log has one kind of engines
+    path, value = f"{SHARE.rpartition('.')[0]}.{key}", float(f"{exact:.3g}")
     if share.value is None:
         why = f"no value from {LOWEST:.2g} to {HIGHEST:.2g} makes {what} take {measured.seconds:.4g} s, as in the log"
-        return imported._replace(assumed=(*imported.assumed, f"{SHARE}: 1: {why}"))
-    assert scenario.rl is not None
-    key, exact = setting(scenario, scenario.rl.rollout[0], share.value)  # a log has one kind of engines
-    path, value = f"{SHARE.rpartition('.')[0]}.{key}", float(f"{exact:.3g}")
+        return imported._replace(assumed=(*imported.assumed, f"{path}: 1: {why}"))
     bound = "at least" if key == "reached" else "at most"
     more = (f"{path}: {value}: {bound}; with faster engines a cycle takes as long",) if share.is_least else ()
     return imported._replace(
