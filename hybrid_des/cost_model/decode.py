@@ -8,16 +8,16 @@ CACM 52(4), 2009):
                + Σ max(E·(1 − (1 − k/E)^b)·e / εW, 2·k·b·e₁ / φF)   experts of a layer: E of e bytes, k of a token
                + b/d·s / βW + T/d·c / βW                            s bytes of states, c of a cached token
                + layers·ℓ + h + b/d·σ                               launches, and what the host does
-               + Σ (α + 2·2·b/d·H·(t − 1)/t / link)                 sums over tensor ranks, with t > 1
+               + Σ (α + 2·2·b/d·H·(t − 1)/t / link)                 all-reduces over tensor ranks, t > 1
 
 Bytes and parameters are those of one rank. W is the memory bandwidth, F the peak, H the hidden size. (1 − k/E)^b is the
 share of experts that none of b sequences wants where all are wanted equally. Tensor ranks divide cached keys by heads,
 and copy them where ranks are more than heads; latent attention (DeepSeek-AI, arXiv 2405.04434) has one vector per token
 on every rank, read by all heads in the absorbed form. Experts are divided over all t·d ranks, whole or not (`expert`
 says which); where d > 1, a layer with experts also gathers and scatters the tokens of all data ranks, counted as one
-more sum over d ranks: this and expert parallelism were not compared with measured rows. Where tensor ranks are on
-several nodes, a loop has the times of their sums from NCCL's messages on its links instead of the last line: engines
-take kernels of their own within a node only (vLLM's custom all-reduce). Keys of a sliding window, and
+more all-reduce over d ranks: this and expert parallelism were not compared with measured rows. Where tensor ranks are
+on several nodes, a loop simulates NCCL's all-reduce on its links instead of the last line: engines have kernels of
+their own within a node only (vLLM's custom all-reduce). Keys of a sliding window, and
 states of linear mixers (4 bytes per element, read and written), are counted whole for every sequence, however short it
 is. Embeddings, norms, convolutions of a few tokens and modules of multi-token prediction are left out. Attention to
 selected keys is refused.
@@ -69,12 +69,12 @@ class DecodeEfficiency:
         layer: ℓ, seconds per layer.
         step: h, seconds per step.
         sequence: σ, seconds per step and running sequence.
-        latency: α, seconds per sum over tensor ranks.
+        latency: α, seconds per all-reduce over tensor ranks.
         reached: what all times are divided by: the share of this speed that a framework's engine reaches.
         table: measured steps, which replace the formula; prefill keeps it.
         cache: bytes of an element of cached keys and values: 2, or 1 in fp8 (TensorRT-LLM's default with fp8 weights).
-        sums: seconds of a sum of so many bytes over its tensor ranks. Default: by the last line of the formula.
-        across: what `sums` is multiplied by.
+        all_reduce: seconds of one of so many bytes over its tensor ranks. Default: by the last line of the formula.
+        across: what `all_reduce` is multiplied by.
     """
 
     bandwidth: float = 0.95
@@ -87,7 +87,7 @@ class DecodeEfficiency:
     reached: float = 1.0
     table: DecodeTable | None = None
     cache: float = 2
-    sums: Callable[[int], float] | None = None
+    all_reduce: Callable[[int], float] | None = None
     across: float = 1.0
 
     @classmethod
@@ -117,16 +117,16 @@ class ExpertTimes(NamedTuple):
         return max(wanted * self.read, sequences * self.computed)
 
 
-class SumTimes(NamedTuple):
-    """Times of the sums of a step over tensor ranks of several nodes.
+class AllReduceTimes(NamedTuple):
+    """Times of the all-reduces of a step over tensor ranks on several nodes.
 
     Attributes:
-        sums: how many there are.
+        number: all-reduces per step.
         size: bytes of one, for each sequence of a data rank.
         seconds: what one takes, by its bytes; asked for powers of two of sequences, and linear between them.
     """
 
-    sums: float
+    number: float
     size: float
     seconds: Callable[[int], float]
 
@@ -135,9 +135,9 @@ class SumTimes(NamedTuple):
         below = 1 << (sequences.bit_length() - 1)
         first = self.seconds(round(below * self.size))
         if sequences == below:
-            return self.sums * first
+            return self.number * first
         more = self.seconds(round(2 * below * self.size)) - first
-        return self.sums * (first + more * (sequences - below) / below)
+        return self.number * (first + more * (sequences - below) / below)
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class DecodeCosts:
         experts: of layers with experts, and how many layers have the same.
         fixed: seconds of every step.
         sequence: seconds that each sequence of a data rank adds.
-        sums: times of sums over tensor ranks; None: they are in `fixed` and `sequence`.
+        all_reduces: over tensor ranks on several nodes; None: all are in `fixed` and `sequence`.
         token_ps: picoseconds that each cached token of the replica adds to a step, by the formula.
         prefill: seconds per token of a prompt.
         data: data ranks of the replica, which divide its sequences.
@@ -169,7 +169,7 @@ class DecodeCosts:
     kv_room: int
     state: Fraction = Fraction(0)
     table: DecodeTable | None = None
-    sums: SumTimes | None = None
+    all_reduces: AllReduceTimes | None = None
 
     def step_ps(self, sequences: int) -> int:
         """Picoseconds of a decode step with so many running sequences, at least 1, without what cached tokens add."""
@@ -182,7 +182,7 @@ class DecodeCosts:
         mine = -(-sequences // self.data)
         whole = max(self.read, mine * self.computed) + self.fixed + mine * self.sequence
         whole += sum(layers * times.seconds(sequences) for times, layers in self.experts)
-        whole += self.sums.of_step(mine) if self.sums is not None else 0
+        whole += self.all_reduces.of_step(mine) if self.all_reduces is not None else 0
         return (Piece(0, round(whole * PICOSECONDS_PER_SECOND), self.token_ps),)
 
     def stretch_ps(self, sequences: int, held: int, steps: int) -> int:
@@ -278,9 +278,9 @@ def decode_costs(
     products = total.flop / gemm + total.flop16 / gemm16
     experts = tuple((_expert_times(one, rates, reached), layers) for one, layers in sorted(sizes.experts.items()))
     room, state = _room(sizes, rates.memory * float(memory_share), data)
-    sums, given = None, reached.sums
+    all_reduces, given = None, reached.all_reduce
     if given is not None and total.sums:
-        sums = SumTimes(
+        all_reduces = AllReduceTimes(
             reached.across * total.sums, ELEMENT * total.summed / total.sums, lambda size: given(size) / speed
         )
         rates, total = rates._replace(tensor=inf), total._replace(sums=0.0)
@@ -296,7 +296,7 @@ def decode_costs(
         kv_room=room,
         state=state,
         table=reached.table and reached.table.slower(speed),
-        sums=sums,
+        all_reduces=all_reduces,
     )
 
 
@@ -343,9 +343,9 @@ def _fixed(total: Amounts, layers: int, reached: DecodeEfficiency, tensor: int, 
 
 
 def _of_sequence(total: Amounts, rates: _Rates, reached: DecodeEfficiency, tensor: int, data: int) -> float:
-    """Seconds that each sequence of a data rank adds: on the host, and bytes of sums over ranks.
+    """Seconds that each sequence of a data rank adds: on the host, and bytes of all-reduces.
 
-    A sum sends 2·(n − 1)/n times its bytes (ring). Data ranks gather and scatter the tokens of all d: as many again.
+    One sends 2·(n − 1)/n times its bytes (ring). Data ranks gather and scatter the tokens of all d: as many again.
     """
     within = 2 * ELEMENT * total.summed * (tensor - 1) / tensor / rates.tensor
     across = 2 * ELEMENT * total.mixed * (data - 1) / rates.data

@@ -191,19 +191,19 @@ def test_nodes_of_a_scenario_are_as_their_catalogued_gpu():
         assert of_nodes == of_part
 
 
-def test_sums_across_nodes_take_the_adapters():
-    """Sixteen tensor ranks on nodes of eight: 2·80 sums of 8192 elements at 50 GB/s and not at 450."""
+def test_all_reduces_across_nodes_take_the_adapters():
+    """Sixteen tensor ranks on nodes of eight: 2·80 all-reduces of 8192 elements at 50 GB/s and not at 450."""
     inside, across = (costs("llama3.1-70b", tensor=tensor) for tensor in (8, 16))
     sent = 2 * 80 * 2 * 2 * 8192
     assert inside.sequence == pytest.approx(4.1e-6 + sent * 7 / 8 / 450e9, rel=1e-9)
     assert across.sequence == pytest.approx(4.1e-6 + sent * 15 / 16 / 50e9, rel=1e-9)
 
 
-def test_given_sums_replace_those_of_the_formula():
-    """Of 2·80 sums, each takes what is given for its bytes; with 24 sequences, halfway between 16 and 32."""
+def test_given_all_reduces_replace_those_of_the_formula():
+    """Of 2·80 all-reduces, each takes what is given for its bytes; with 24 sequences, halfway between 16 and 32."""
     given = {16: 50e-6, 32: 90e-6}
     named = {sequences * 2 * 8192: seconds for sequences, seconds in given.items()}
-    reached = DecodeEfficiency(sums=named.__getitem__)
+    reached = DecodeEfficiency(all_reduce=named.__getitem__)
     across = costs("llama3.1-70b", tensor=16, efficiency=reached)
     formula = costs("llama3.1-70b", tensor=16)
     alpha, sent = 2 * 80 * 5.4e-6, 2 * 80 * 2 * 2 * 8192 * 15 / 16 / 50e9

@@ -122,4 +122,4 @@ def test_groups_within_nodes_are_as_much_faster_as_measured():
     assert 14.2 - 10.7 - 0.2 < faster < 14.6 - 10.7 + 0.2
     # 12 bytes each of half the weights of experts, and of a sixteenth of all others
     more = [after - before for before, after in zip(whole["peak_memory_bytes"], node["peak_memory_bytes"], strict=True)]
-    assert sum(more) / len(more) == pytest.approx(5.6 * 2**30, abs=0.3 * 2**30)  # of pithtrain/tasks/pretrain_lm.py
+    assert sum(more) / len(more) == pytest.approx(5.6 * 2**30, abs=0.3 * 2**30)  # GiB in its log (pretrain_lm.py)

@@ -141,7 +141,7 @@ WRONG = {  # tool and arguments, and what the line says
     (
         "init",
         '{"name": "mine", "log": "verl.log", "tool": "axolotl"}',
-    ): "tool: of a log, expected verl, nemo-rl, slime,",
+    ): "tool: expected verl, nemo-rl, slime,",
     ("init", '{"name": "mine", "log": "/etc/hostname", "tool": "verl"}'): "outside of ",
     ("docs", '{"page": "refrence"}'): "did you mean",
     ("run", "{}"): "unknown tool",

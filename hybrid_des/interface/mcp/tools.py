@@ -332,7 +332,7 @@ def _plans_text(result: SearchResult, best: list[PlanAnswer]) -> str:
 
 def _init(given: InitArguments, until: float) -> Reply:
     if given.log and given.tool not in FRAMEWORKS:
-        raise UsageError(f"init: tool: of a log, expected {', '.join(FRAMEWORKS)}, not {given.tool!r}")
+        raise UsageError(f"init: tool: expected {', '.join(FRAMEWORKS)} for a log, not {given.tool!r}")
     program = f"--from-{given.tool}" if given.log else "--tool"
     options = {"--from": given.model, "--from-megatron": given.megatron, program: given.log or given.tool}
     words = [word for option, value in options.items() if value for word in (option, value)]

@@ -6,7 +6,7 @@
 | `parts`, `parts_of_scenario` | what it is made of: engines, trainer, weight syncs |
 | `draws`, `sample` | prompts, responses, turns and rewards, drawn; a sample on its way |
 | `engine`, `fleet` | a replica of an engine; all of them, and which sample goes to which |
-| `engine_sums` | sums over the tensor ranks of an engine on several nodes |
+| `engine_all_reduce` | all-reduces over the tensor ranks of an engine on several nodes |
 | `admission`, `queue`, `rewards` | which prompts may be begun, which are trained first, what computes rewards |
 | `training` | the trainer: it waits, trains, changes sides, sends weights |
 | `trainer` | how long the trainer takes: its steps and forward passes over the samples of a take, simulated |

@@ -13,7 +13,7 @@ from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybrid_des.studies.rl.engine_sums import tensor_nodes
+from hybrid_des.studies.rl.engine_all_reduce import tensor_nodes
 from hybrid_des.studies.rl.figures import figures_of
 from hybrid_des.studies.rl.loop import run_loop
 from hybrid_des.studies.rl.parts_of_scenario import parts_of
@@ -81,14 +81,14 @@ def _runs(scenario: Scenario) -> Callable[[Scenario], LoopRecord]:
 def setting(scenario: Scenario, rollout: Rollout, share: float) -> tuple[str, float]:
     """The key of `efficiency`, and its value, that say that engines reach a share of their simulated speed.
 
-    What engines whose tensor ranks are on several nodes take longer is put down to their sums over nodes, which no
-    measured engine has: `across` instead of `reached`.
+    Where tensor ranks are on several nodes, the difference is attributed to their all-reduces, which no measured
+    engine had across nodes: `across` instead of `reached`.
     """
     return ("across", 1 / share) if tensor_nodes(scenario, rollout) > 1 else ("reached", share)
 
 
 def with_share(scenario: Scenario, share: float) -> Scenario:
-    """The same scenario with engines that reach this share of their simulated speed, or take the inverse for sums."""
+    """The same scenario with engines that reach this share of their simulated speed, or the inverse for all-reduces."""
     assert scenario.rl is not None
     engines = []
     for kind in scenario.rl.rollout:

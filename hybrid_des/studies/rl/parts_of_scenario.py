@@ -10,7 +10,7 @@ from hybrid_des.errors import NoRoomError, Refusal
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.cluster import NodeKind
 from hybrid_des.scenario.sections.rl import MeasuredTrainer, Rl, Rollout, engine_gpus
-from hybrid_des.studies.rl.engine_sums import sums_across_nodes, tensor_nodes
+from hybrid_des.studies.rl.engine_all_reduce import all_reduce_across_nodes, tensor_nodes
 from hybrid_des.studies.rl.measured_trainer import ConstantTimes, read_times
 from hybrid_des.studies.rl.parts import EngineCosts, EngineKind, LoopParts, TrainerCosts
 from hybrid_des.studies.rl.trainer import MOST_EVENTS, TrainerTimes
@@ -89,8 +89,8 @@ def _costs(scenario: Scenario, rollout: Rollout) -> EngineCosts:
             "rl.rollout.nodes: engines of one kind are on GPUs of several; expected a list of kinds of engines"
         )
     reached = DecodeEfficiency.of(rollout.efficiency)
-    speed, sums = reached.reached * float(kinds[0].speed), sums_across_nodes(scenario, rollout)
-    reached = replace(reached, reached=speed, sums=sums)
+    speed = reached.reached * float(kinds[0].speed)
+    reached = replace(reached, reached=speed, all_reduce=all_reduce_across_nodes(scenario, rollout))
     try:
         costs = decode_costs(
             scenario.model.network,
@@ -117,6 +117,8 @@ def engines_said(scenario: Scenario) -> Iterator[str]:
             continue
         gpu = _nodes_of(scenario, rollout)[0].gpu.name
         nodes = tensor_nodes(scenario, rollout)
+        if nodes == 1 and rollout.efficiency.across != 1:
+            yield "rl.rollout.efficiency.across has no effect: tensor ranks are on one node"
         unlike = unlike_measured(scenario.model.network, gpu, rollout.precision, rollout.data, nodes)
         none = f"; none of them {' or '.join(unlike)}" if unlike else ""
         yield f"decode steps follow a formula found on engines in fp8 on H100 to B300, 12 % off on average{none}"

@@ -287,7 +287,8 @@ def training_of(values):
 def twins(sync, twin):
     """Seconds of both from their recipes, and of the twin where the engine's speed is set from the synchronous run.
 
-    What engines on several nodes take longer is put down to their sums over nodes, which no serving row has.
+    Where engines span several nodes, the difference is attributed to their all-reduces, which no serving row has
+    across nodes.
     """
     before, after = nemo_rl(sync), nemo_rl(twin)
     trained, then = ({"rl.trainer": {"time": training_of(values)}, "rl.passes": {}} for values in (before, after))

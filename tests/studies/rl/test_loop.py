@@ -12,7 +12,7 @@ from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs import find
 from hybrid_des.cost_model.decode import DecodeEfficiency, decode_costs
 from hybrid_des.errors import DeadlockError, Refusal, UsageError
-from hybrid_des.studies.rl.engine_sums import sums_across_nodes
+from hybrid_des.studies.rl.engine_all_reduce import all_reduce_across_nodes
 from hybrid_des.studies.rl.loop import LoopUnfinishedError, run_loop
 from hybrid_des.studies.rl.parts_of_scenario import engines_said, parts_of
 
@@ -58,20 +58,22 @@ def test_engines_may_be_on_other_gpus_than_the_trainer():
     assert times[1] == pytest.approx(2 * times[0], rel=1e-9)
 
 
-def test_tensor_ranks_on_two_nodes_sum_by_messages():
-    """Of a decode step of one sequence, each of 2·layers sums takes what NCCL's all-reduce takes on the links."""
+def test_tensor_ranks_on_two_nodes_reduce_by_messages():
+    """Of a decode step of one sequence, each of 2·layers all-reduces takes what NCCL's takes on the links."""
     change = {"model": {"base": "llama3.1-8b"}, "cluster.gpu": "h100"}
     one, two = (load(SCENARIOS / "rl/async.yaml", {**change, "rl.rollout.tensor": tensor}) for tensor in (8, 16))
-    assert sums_across_nodes(one, one.rl.rollout[0]) is None
+    assert all_reduce_across_nodes(one, one.rl.rollout[0]) is None
     bits, costs = find("fp16").build(), parts_of(two).engines[0].costs
     took = measure(fabric_of(two), "nccl", [range(64, 80)], lambda *_: Buffer(4096, bits), sharing="fifo").duration
-    assert sums_across_nodes(two, two.rl.rollout[0])(2 * 4096) == took / 10**12
+    assert all_reduce_across_nodes(two, two.rl.rollout[0])(2 * 4096) == took / 10**12
     alone = decode_costs(
-        two.model.network, two.cluster.kinds[0], tensor=16, efficiency=DecodeEfficiency(sums=lambda size: 0.0)
+        two.model.network, two.cluster.kinds[0], tensor=16, efficiency=DecodeEfficiency(all_reduce=lambda size: 0.0)
     )
     assert costs.stretch_ps(1, 0, 1) - alone.step_ps(1) == pytest.approx(2 * 32 * took, abs=2)
     assert "tensor ranks on several nodes" in next(engines_said(two))
     assert "tensor ranks on several nodes" not in next(engines_said(one))
+    longer = load(SCENARIOS / "rl/async.yaml", {**change, "rl.rollout.tensor": 8, "rl.rollout.efficiency.across": 3})
+    assert next(engines_said(longer)).endswith("across has no effect: tensor ranks are on one node")
 
 
 def test_engines_that_cannot_serve_are_named():

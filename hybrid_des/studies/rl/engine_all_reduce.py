@@ -1,4 +1,4 @@
-"""What engines whose tensor ranks are on several nodes take for a sum: NCCL's all-reduce, as messages on the links.
+"""All-reduces of engines whose tensor ranks are on several nodes: NCCL's, as messages on the links.
 
 Within a node engines have kernels of their own, whose latency is in the formula of a decode step.
 """
@@ -24,10 +24,10 @@ def tensor_nodes(scenario: Scenario, rollout: Rollout) -> int:
     return len({node_of[gpu] for gpu in _tensor_gpus(scenario, rollout)})
 
 
-def sums_across_nodes(scenario: Scenario, rollout: Rollout) -> Callable[[int], float] | None:
-    """Seconds of a sum of so many bytes over the tensor ranks of the first replica; None if they are on one node.
+def all_reduce_across_nodes(scenario: Scenario, rollout: Rollout) -> Callable[[int], float] | None:
+    """Seconds of an all-reduce of so many bytes over the first replica's tensor ranks; None if they are on one node.
 
-    The sum is alone on the links: replicas on whole nodes share none.
+    It has the links to itself: replicas on whole nodes share none.
     """
     if tensor_nodes(scenario, rollout) == 1:
         return None
