@@ -57,6 +57,7 @@ def explained(name):
     return explain(TOO_LARGE[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", thinned(TOO_LARGE, LONGER))
 def test_of_what_does_not_fit_only_what_does_is_proposed(name):
     found = explained(name)

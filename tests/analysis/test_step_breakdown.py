@@ -78,6 +78,7 @@ def test_report_rows_are_the_parts(found, name):
         assert rows.get(f"{axis} collectives", 0) <= share[axis] + 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pipeline", "tensor", "tensor by messages", "experts", "slow GPU"])
 def test_explain_has_the_shares_of_the_summary(found, name):
     result, explained = found[name], explain(scenario_from(RUNS[name]))
@@ -95,6 +96,7 @@ def test_exposed_communication_is_one_figure(found):
     assert told == pytest.approx(summary["step_shares"]["tensor"] * summary["step_time_s"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tensor", "tensor by messages", "context", "experts"])
 def test_no_communication_counts_as_efficient(found, name):
     """What the report calls exposed is no computation of `summary`, `explain` or `repr`."""

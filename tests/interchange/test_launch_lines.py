@@ -123,6 +123,7 @@ def written(draw):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @given(written())
 def test_what_is_written_is_read_back(values):
     scenario = scenario_from(values)

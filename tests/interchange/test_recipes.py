@@ -44,6 +44,7 @@ def test_what_depends_on_something_unknown_is_undecided(tmp_path, body):
     assert isinstance(value, Undecided) and "unknown" in value
 
 
+@pytest.mark.slow
 @from_table
 def test_a_recipe_that_grows_without_end_ends(tmp_path, body):
     text = f"import unknown\n\ndef recipe(n=1):\n    cfg = unknown.Config()\n    {body}\n    return cfg\n"

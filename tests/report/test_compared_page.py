@@ -92,6 +92,7 @@ def test_a_folder_has_a_page_without_timelines(tmp_path):
     assert both.times() == [] or sum(row["change_s"] for row in both.times()) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="needs chromium")
 def test_gpus_come_first_and_links_on_request(tmp_path):
     both = compare(A100, overrides={"schedule.kind": "zb-h1"})

@@ -238,6 +238,7 @@ def test_what_a_user_asks_is_answered_in_the_text(run):
     assert "links twice as fast" not in out
 
 
+@pytest.mark.slow
 def test_details_are_those_who_ask_for(run):
     labels = ("Critical path", "What if", "Idealized", "Sensitivity", "Idle time")
     short, long = (run("explain", SCENARIOS / "prototype_4gpu.yaml", *more)[1] for more in ((), ("--details",)))

@@ -148,6 +148,7 @@ WRONG = {  # tool and arguments, and what the line says
 }
 
 
+@pytest.mark.slow
 def test_wrong_arguments_get_one_line(tmp_path):
     """Nothing outside of the folder is read or written, and nothing in it either."""
     folder = tmp_path / "folder"

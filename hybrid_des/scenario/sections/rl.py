@@ -310,11 +310,9 @@ def longest_sample(rl: Mapping[Any, Any]) -> int | None:
 
 
 def misfits_of_rl(
-    rl: Rl | None, cluster: Cluster, parallel: Parallel, batch: int | None, *, modelled: bool
+    rl: Rl, cluster: Cluster, parallel: Parallel, batch: int | None, *, modelled: bool
 ) -> Iterator[Problem]:
     """Contradictions within `rl`, and between it and the trainer, of which a `model` may be given or not."""
-    if rl is None:
-        return
     if not modelled:
         yield misfit("needs a `model`, which engines serve too", "rl", "model")
     if batch is None:

@@ -10,6 +10,7 @@ CONTENTION, GPUS = SCENARIOS / "contention_slower.yaml", SCENARIOS / "h100_2x8.y
 FEW, MORE = ("--set", "schedule.microbatches=8"), ("--set", "schedule.microbatches=16")
 
 
+@pytest.mark.slow
 def test_every_gain_is_that_of_the_changed_run(explained, ran):
     found = explained(CONTENTION)
     before = found["step_time_s"] / 4
@@ -39,6 +40,7 @@ def test_what_to_try_next_is_the_advice(explained):
     assert {"schedule", "sharding"} <= {kind for line in lines for kind in line["kinds"]}
 
 
+@pytest.mark.slow
 def test_links_are_bought_where_no_setting_helps_as_much(explained):
     found = explained(SCENARIOS / "jobs" / "beside_background.yaml")
     assert found["next"] == "to buy: nic links twice as fast (-34.1 %)" and not found["advice"]["lines"]
@@ -127,6 +129,7 @@ def test_what_needs_too_much_memory_is_not_proposed(explained):
     assert "schedule.kind=zb-h1" in kinds[1]
 
 
+@pytest.mark.slow
 def test_where_only_ops_cost_they_can_be_larger(explained):
     found = explained(SCENARIOS / "vit-l_8.yaml")
     assert found["verdict"] == "100 % of the step is computing."

@@ -126,6 +126,7 @@ def test_a_tiny_share_is_not_written_in_powers_of_ten():
     assert not re.search(r"\de-\d", text)
 
 
+@pytest.mark.slow
 def test_the_cost_of_the_network_is_said_in_words(run):
     _, out, _ = run("explain", SCENARIOS / "contention_slower.yaml", "--details")
     assert "costs 167.8 ms, 44.4 % of the step" in out

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from support.tables import from_table
 
 from hybrid_des.scenario.loading import load
@@ -79,6 +80,7 @@ LEAVES = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_file_needs_a_fold_that_messages_show_inexact(run, tmp_path):
     """Pieces are alike, but replicas share the links of leaf switches, so that 3.9e8 messages cannot be left out."""
     small = (

@@ -45,6 +45,7 @@ def test_every_command_says_that_gpus_are_unused(run, write, command, options):
     assert not any("unused" in line for line in said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [[], ["explain"], ["goodput"]])
 def test_json_has_the_warnings(run, write, command):
     file = write(JOB + FAULTS, "job.yaml")

@@ -73,6 +73,7 @@ def test_the_same_scenario_has_the_same_advice():
     assert advise(SMALL).to_mapping() == advised().to_mapping()
 
 
+@pytest.mark.slow
 def test_advice_is_the_same_in_any_order_of_its_tasks():
     """As with several processes: the budget is counted, never timed."""
 

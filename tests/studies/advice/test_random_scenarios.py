@@ -62,6 +62,7 @@ def bounded(file, advice):
         assert least[-1] == line.step_s, line.change
 
 
+@pytest.mark.slow
 def test_no_run_contradicts_advice_on_random_scenarios(tmp_path):
     followed_lines = [lines_followed(values, tmp_path / "drawn.yaml") for values in islice(drawn(0), QUICK)]
     assert sum(followed_lines) > QUICK

@@ -48,6 +48,7 @@ def test_a_move_for_the_worse_is_undone(name):
     assert undone >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", thinned(STARTS, ["recomputed", "13B", "70B"]))
 def test_following_the_first_line_again_and_again_ends(start):
     source, steps = STARTS[start], []

@@ -29,11 +29,13 @@ EXPERTS = spaces.of_model(
     sharding="zero-1", recompute="full",
 )  # fmt: skip
 WORKLOAD = spaces.of_workload(8)
+OF_EXPERTS, OF_WORKLOAD = (
+    pytest.param(EXPERTS, id="experts", marks=pytest.mark.slow),
+    pytest.param(WORKLOAD, id="workload"),
+)
 JOBS = pytest.mark.parametrize(
-    "values",
-    [pytest.param(BILLIONS, id="7B", marks=pytest.mark.slow), pytest.param(EXPERTS, id="experts"),
-     pytest.param(WORKLOAD, id="workload")],
-)  # fmt: skip
+    "values", [pytest.param(BILLIONS, id="7B", marks=pytest.mark.slow), OF_EXPERTS, OF_WORKLOAD]
+)
 AXES = ["parallel", {"schedule.kind": ["gpipe", "1f1b", "zb-h1"]}]
 
 
@@ -79,7 +81,7 @@ def test_a_walk_is_the_same_in_any_processes(values):
     assert (here.beyond and here.beyond.case) == (there.beyond and there.beyond.case)
 
 
-@pytest.mark.parametrize("values", [EXPERTS, WORKLOAD], ids=["experts", "workload"])
+@pytest.mark.parametrize("values", [OF_EXPERTS, OF_WORKLOAD])
 def test_a_walk_leaves_the_proof_as_it_is(values):
     settings = spaces.settings(values, axes=AXES, top=3)
     plans = plans_in(settings)
@@ -90,7 +92,7 @@ def test_a_walk_leaves_the_proof_as_it_is(values):
     assert with_walk.sentence == without.sentence
 
 
-@pytest.mark.parametrize("values", [EXPERTS, WORKLOAD], ids=["experts", "workload"])
+@pytest.mark.parametrize("values", [OF_EXPERTS, OF_WORKLOAD])
 def test_within_a_limit_the_proof_begins_with_what_was_walked(values):
     settings = spaces.settings(values, axes=AXES, top=3)
     done, plans = walked(settings, Pool(until=1e18))
@@ -110,6 +112,7 @@ def test_axes_that_are_given_are_kept():
     assert {plans[number]["parallel.tensor"] for number in done.found} == {1}
 
 
+@pytest.mark.slow
 def test_a_plan_beyond_those_listed_is_told_apart():
     values = {**EXPERTS, "sharding": "none", "gradients": {"codec": "bf16"}}
     found = search(values)

@@ -66,6 +66,7 @@ def test_the_share_of_a_simulated_run_is_found_again():
     assert share == (pytest.approx(0.4, rel=5e-3), False)
 
 
+@pytest.mark.slow
 def test_engines_on_several_nodes_get_longer_all_reduces():
     """All-reduces that take twice as long are found again, and nothing else of its engines changes."""
     cluster = {"gpu": "h100", "nodes": 3}

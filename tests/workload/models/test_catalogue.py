@@ -125,6 +125,7 @@ def test_a_token_passes_the_published_share_of_experts(name):
     assert round((own.active - embedding) / 10**9, digits) == figure
 
 
+@pytest.mark.slow
 def test_dense_models_pass_all_their_parameters():
     dense = [own for own in map(model, catalogue.names()) if not any(layer.routing for layer in own.layers)]
     assert all(own.active == own.parameters for own in dense) and len(dense) > 40
