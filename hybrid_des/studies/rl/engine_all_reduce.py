@@ -5,8 +5,8 @@ Within a node engines have kernels of their own, whose latency is in the formula
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
@@ -19,19 +19,20 @@ from hybrid_des.workload.models.amounts import ELEMENT
 
 
 def tensor_nodes(scenario: Scenario, rollout: Rollout) -> int:
-    """Nodes of the tensor ranks of the first replica."""
-    node_of = scenario.cluster.spec.node_of
-    return len({node_of[gpu] for gpu in _tensor_gpus(scenario, rollout)})
+    """Nodes of the tensor ranks of a replica; the most, where replicas differ."""
+    return _nodes(scenario, _widest(scenario, rollout))
 
 
 def all_reduce_across_nodes(scenario: Scenario, rollout: Rollout) -> Callable[[int], float] | None:
-    """Seconds of an all-reduce of so many bytes over the first replica's tensor ranks; None if they are on one node.
+    """Seconds of an all-reduce of so many bytes over a replica's tensor ranks; None if they are on one node.
 
-    It has the links to itself: replicas on whole nodes share none.
+    It has the links to itself: replicas on whole nodes share none. Where replicas differ, it is that of the one on the
+    most nodes.
     """
-    if tensor_nodes(scenario, rollout) == 1:
+    gpus = _widest(scenario, rollout)
+    if _nodes(scenario, gpus) == 1:
         return None
-    fabric, gpus = fabric_of(scenario.placed(range(scenario.cluster.gpus))), _tensor_gpus(scenario, rollout)
+    fabric = fabric_of(scenario.placed(range(scenario.cluster.gpus)))
     codec = codecs.find("fp16").build()
 
     @cache
@@ -43,5 +44,12 @@ def all_reduce_across_nodes(scenario: Scenario, rollout: Rollout) -> Callable[[i
     return seconds
 
 
-def _tensor_gpus(scenario: Scenario, rollout: Rollout) -> tuple[int, ...]:
-    return engine_gpus(rollout, scenario.cluster, scenario.parallel.ranks)[: rollout.tensor]
+def _widest(scenario: Scenario, rollout: Rollout) -> tuple[int, ...]:
+    """GPUs of tensor ranks that are on the most nodes."""
+    gpus, size = engine_gpus(rollout, scenario.cluster, scenario.parallel.ranks), rollout.tensor
+    return max((gpus[first : first + size] for first in range(0, len(gpus), size)), key=partial(_nodes, scenario))
+
+
+def _nodes(scenario: Scenario, gpus: Sequence[int]) -> int:
+    node_of = scenario.cluster.spec.node_of
+    return len({node_of[gpu] for gpu in gpus})

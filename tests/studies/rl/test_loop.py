@@ -76,6 +76,15 @@ def test_tensor_ranks_on_two_nodes_reduce_by_messages():
     assert next(engines_said(longer)).endswith("across has no effect: tensor ranks are on one node")
 
 
+def test_a_replica_beside_a_border_of_nodes_counts():
+    """Of pairs on nodes of three GPUs, only the second is on two nodes; all take its all-reduces."""
+    loop = loop_scenario(rollout={"nodes": "1-2", "tensor": 2})
+    pairs = load(loop, {"cluster.gpus_per_node": 3})
+    assert all_reduce_across_nodes(pairs, pairs.rl.rollout[0]) is not None
+    assert "tensor ranks on several nodes" in next(engines_said(pairs))
+    assert all_reduce_across_nodes(loop, loop.rl.rollout[0]) is None
+
+
 def test_engines_that_cannot_serve_are_named():
     scenario = load(SCENARIOS / "rl/async.yaml", {"rl.rollout.tensor": 64})
     with pytest.raises(Refusal, match=r"^rl\.rollout: 28 heads cannot be divided over 64 tensor ranks$"):
