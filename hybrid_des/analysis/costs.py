@@ -134,6 +134,8 @@ def _layer_rows(scenario: Scenario, ranks: RankCosts, plan: Plan) -> Iterator[di
         parts = again if cost.again else once
         position = {"stage": stage, "layer": layer.name}
         for operation, times in parts.operations:
+            if not any(times):
+                continue  # of a list for other software
             yield {**position, "operation": operation.name, "what": described(operation), **_columns(*times)}
         for traffic in cost.traffic:
             sent = [one for one in (*parts.forward, *parts.backward) if one.axis == traffic.axis]

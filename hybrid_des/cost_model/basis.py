@@ -131,6 +131,12 @@ class CostBasis(NamedTuple):
         return self.precision if converted or self.precision in WIDE else "bf16"
 
     @property
+    def interleaved(self) -> bool:
+        """Whether tensors have several samples, token by token."""
+        framework = framework_of(self.model)
+        return self.microbatch_size > 1 and self.load is None and framework is not None and framework.interleaves
+
+    @property
     def element(self) -> int:
         """Bytes of a weight, and of an element of activations."""
         return 4 if self.precision in WIDE else 2

@@ -71,11 +71,17 @@ RING_STEP = (1 + 2, 3 + 2)
 # and their probabilities too (NVIDIA/Megatron-LM, MoEAlltoAllTokenDispatcher in moe/token_dispatcher.py).
 # Three steps of two sources ask for 0.7 times as many, those of Qwen3-30B alone for 1.3, Mixtral alone for none
 COUNTING, SORTING = 4, 2 * 3
+# operators that the host launches after tokens have arrived, besides those of experts: of the six of routing only the
+# two that permute; the combine, the residual's sum, and the next graph (NVIDIA/Megatron-LM, moe/moe_layer.py)
+AFTER_TOKENS = 2 - 6 + 3
 KERNEL = 13.5 / 115  # of an operator's launch: a kernel of PyTorch (NVIDIA/TransformerEngine, issue 2053)
 OF_EACH = (2, 5)  # kernels for each expert of what is done expert by expert, in forward and backward
 # of an operator's launch: calling the product of one expert takes 8.6 to 9.3 us, the least that products of 128 to 308
 # rows took (SimuMax, b200_bf16_ceperm.json); ten steps of four sources ask for 7, with any left out for 6.5 to 7
 EXPERT_CALL = 9 / 115
+# of an operator's launch: converting the rows of one expert takes 4.5 us where 256 have them, 4.8 where 128 have less
+# (ROCm/TransformerEngine, pull request 598; NVIDIA's calls them one by one, too: pytorch/csrc/extensions/cast.cpp)
+EXPERT_CONVERSION = 4.5 / 115
 OVERHEAD_OF_MEMBERS = 0.2  # of a collective's overhead, for each member but the first
 
 
@@ -331,8 +337,23 @@ class Costing:
         launches = [float(self.efficiency.launch) * sum(each) for each in zip(kernels, calls, strict=True)]
         there, back = map(max, floors, launches)
         computed, copied = costs.times.input + costs.times.weight + costs.again, moved / self._host
-        forward = larger(costs.times.forward, max(there, copied))
+        before = 0.0
+        if self._loses_lead(layer):
+            inside = [took.forward for one, took in costs.operations if getattr(one, "expert", False)]
+            before = costs.times.forward - sum(inside)
+            there = max(floors[0], float(self.efficiency.launch) * (kernels[0] + AFTER_TOKENS))
+        forward = before + larger(costs.times.forward - before, max(there, copied))
         return forward, 0.0 if layer.passed else larger(computed, max(back, copied))
+
+    def _loses_lead(self, layer: Layer) -> bool:
+        """Whether the host, for which graphs launch all else, begins to launch experts when their tokens have arrived.
+
+        It waits for their number, by which it calls each expert's product (NVIDIA-NeMo/Megatron-Bridge,
+        perf_recipes/nemotronh/gb300: counts that stay on the GPU keep the host ahead of it).
+        """
+        experts = self.basis.experts
+        waits = experts.kernel == "per-expert" and not experts.pad
+        return layer.routing is not None and self.basis.cuda_graphs == "layers" and waits
 
     def _calls(self, costs: LayerCosts) -> tuple[int, int]:
         """Collectives of forward and backward that the host launches; with graphs of layers, those of experts."""
@@ -360,10 +381,16 @@ class Costing:
         sorts = SORTING * (counted and held > 1)
         each = sum(isinstance(one, Elementwise) and one.of_each for one in layer.operations)
         calls, kernels = len(products) * held * EXPERT_CALL, each * held * KERNEL
+        converted = len(products) * held * EXPERT_CONVERSION * self._converts(layer)
         if experts.kernel == "fused":
-            calls = kernels = 0.0
+            calls = kernels = converted = 0.0
         forward, backward = OF_EACH
-        return COUNTING * counted + sorts + calls + forward * kernels, sorts + 2 * calls + backward * kernels
+        there, back = calls + converted + forward * kernels, 2 * calls + converted + backward * kernels
+        return COUNTING * counted + sorts + there, sorts + back
+
+    def _converts(self, layer: Layer) -> bool:
+        """Whether operands of products are converted to few bits."""
+        return layer.in_few_bits and self.basis.precision in OPERANDS
 
     def _converting(self, layer: Layer) -> tuple[int, int]:
         """Conversions to few bits that the host launches: of products' inputs, and of gradients of their results.
@@ -372,7 +399,7 @@ class Costing:
         16 or 32 bits.
         """
         graphs = self.basis.cuda_graphs
-        if not layer.in_few_bits or graphs == "full" or self.basis.precision not in OPERANDS:
+        if graphs == "full" or not self._converts(layer):
             return 0, 0
         products = [one for one in layer.operations if isinstance(one, Gemm) and one.name != "router"]
         launched = [one for one in products if one.expert or graphs == "none"]

@@ -50,8 +50,14 @@ ALIGNED = 8  # elements of 16 bits: tensor cores take rows of a multiple of 16 b
 UNALIGNED = 8
 WEIGHT = 4  # bytes of a router's weight (deepseek-ai/DeepEP, docs/Hybrid-EP_Implementation.md, section 4.2)
 # of the 722 GB/s that NCCL counts on between GB200s: with 32 multiprocessors HybridEP's kernels send 614 to 668 GB/s to
-# 7 to 35 other ranks, and 580 to 645 back (the same document's table of BF16, less what stays on a rank); with 16, 0.8
-REACHED = 0.87
+# 7 to 35 other ranks, and 580 to 645 back (the same document's table of BF16, less what stays on a rank)
+REACHED, REACHED_BY_FEW, FEW = 0.87, 0.8, 16
+# multiprocessor-seconds per token and expert of PyTorch's operators: softmax, top-k and normalization of 16,384 tokens
+# and 128 to 512 experts on an H100 take 137 to 458 us, met within 12 % (FlashML-org/FreeToken, pull request 319; one
+# kernel takes a tenth); the loss that balances experts chooses them once more. Besides, bytes of forward and backward:
+# the bias, 32-bit scores and weights of all experts, and maps of the chosen (NVIDIA/Megatron-LM, moe/moe_utils.py,
+# topk_routing_with_score_function and compute_routing_scores_for_aux_loss)
+CHOICE, CHOICE_BYTES = 2 * 8.0e-9, (86, 56)
 
 
 class Exchange(NamedTuple):
@@ -136,6 +142,9 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
         return _forward_only(layer, basis, parts, forward)
     if layer.batch_first:
         parts = (*parts, (COPIES, device.moving(_copied(forward), _copied(backward))))
+    if basis.cuda_graphs == "layers" and layer.is_block:
+        copied = _copied_by_graphs(layer)
+        parts = (*parts, (copied, _times(copied, layer, basis, device)))
     times = Times(*(sum(column) for column in zip(*(took for _, took in parts), strict=True)))
     core = _core(parts)
     recompute = basis.recompute if layer.is_block else "none"
@@ -173,6 +182,18 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     )
 
 
+def _copied_by_graphs(layer: Layer) -> Elementwise:
+    """Inputs of graphs, and gradients of their results, that are copied to where the graphs have them.
+
+    A graph of a block without experts has one of each. One that ends before the experts has three results or two: the
+    residual, the experts' input, and what shared experts compute (NVIDIA/TransformerEngine, pytorch/graph.py;
+    NVIDIA/Megatron-LM, megatron/core/transformer/moe/moe_layer.py).
+    """
+    results = 1 if layer.routing is None else 2 + any(one.name == "shared_experts" for one in layer.modules)
+    copied = 2 * layer.output * layer.streams
+    return Elementwise("copies around graphs", copied, results * copied, "sequence")
+
+
 def _only_of_others(layer: Layer) -> Layer:
     """What a rank without tokens computes of a layer: what others send to its experts."""
     return replace(layer, operations=tuple(one for one in layer.operations if getattr(one, "expert", False)))
@@ -204,16 +225,20 @@ def _forward_only(layer: Layer, basis: CostBasis, parts: Parts, forward: Sequenc
 def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device) -> Times:
     m, t = basis.tokens, basis.parallel.tensor
     if isinstance(operation, Gemm):
-        return _product(operation, layer, basis, device)
+        took = _product(operation, layer, basis, device)
+        eager = operation.name == "router" and basis.experts.router == "eager"
+        return _with_choice(took, operation, basis, device) if eager else took
     if isinstance(operation, Attention):
         return _attention(operation, basis, device)
     if isinstance(operation, Scores):
         return device.scored(sum(flop for flop, *_ in basis.attended(operation)) * m)
     if isinstance(operation, Scan):
-        took = float(operation.flop) * m / t / device.scans[operation.rate]
-        return Times(took, operation.backward * took)
+        scanned = float(operation.flop) * m / t / device.scans[operation.rate]
+        return Times(scanned, operation.backward * scanned)
     if isinstance(operation, Elementwise):
         if operation.of_each and basis.experts.kernel == "fused":
+            return Times()
+        if operation.of_samples and not basis.interleaved:
             return Times()
         over = {"none": 1, "sequence": basis.regular, "tensor": t}[operation.split]
         if layer.place == "last" and operation.split == "tensor" and gathers_logits(basis):
@@ -225,8 +250,16 @@ def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device)
         how = basis.operators.loss if layer.place == "last" else basis.operators.blocks
         forward, backward = (size * tokens / over * busiest for size in operation.moved(how))
         return device.moving(forward, backward, operation.rate)
-    took = larger(float(operation.flop) * m / device.flops16, operation.bytes * m / device.memory)
-    return Times(took, took, took if operation.weights else 0.0)
+    each = larger(float(operation.flop) * m / device.flops16, operation.bytes * m / device.memory)
+    return Times(each, each, each if operation.weights else 0.0)
+
+
+def _with_choice(took: Times, router: Gemm, basis: CostBasis, device: Device) -> Times:
+    """A router's product, and the choice of experts by operators of PyTorch."""
+    scores = router.n * basis.tokens / basis.regular
+    forward, backward = device.moving(*(scores * each for each in CHOICE_BYTES))[:2]
+    chosen = CHOICE * scores / device.multiprocessors
+    return Times(took.forward + chosen + forward, took.input + backward, took.weight)
 
 
 def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Times:
@@ -383,7 +416,7 @@ def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Ex
         how = TokenExchange(
             experts=routing.count, active=routing.active, groups=routing.groups, top_groups=routing.top_groups,
             loads=routing.loads, placed=routing.placed, capacity=routing.capacity, channels=basis.experts.channels,
-            reach=REACHED if basis.experts.library == "hybridep" else None,
+            reach=_reached(basis.experts.multiprocessors) if basis.experts.library == "hybridep" else None,
         )  # fmt: skip
         out, home = each * there, each
         if basis.experts.library == "hybridep":
@@ -403,6 +436,11 @@ def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Ex
         yield first._replace(repeats=2)
     else:
         yield from (first, second._replace(back=bool(second.held)))
+
+
+def _reached(multiprocessors: int | None) -> float:
+    """The share of a port that HybridEP's kernels reach."""
+    return REACHED if multiprocessors is None or multiprocessors > FEW else REACHED_BY_FEW
 
 
 def _exchange(basis: CostBasis, does: str, each: Fraction) -> Exchange:

@@ -68,6 +68,7 @@ class Stack(NamedTuple):
         besides: who uses it otherwise.
         blocks, loss, attention, kernel, launch: as in the scenario.
         keeps_converted: whether products in few bits keep inputs as they converted them.
+        interleaves: whether tensors have all samples of a micro-batch token by token, not one after the other.
     """
 
     name: str
@@ -80,9 +81,12 @@ class Stack(NamedTuple):
     kernel: str = "per-expert"
     launch: str = "115 us"
     keeps_converted: bool = True
+    interleaves: bool = True
 
 
-_PYTORCH = Stack("PyTorch", overlaps=True, rule="ddp", attention="flash-2", kernel="fused", keeps_converted=False)
+_PYTORCH = Stack(
+    "PyTorch", overlaps=True, rule="ddp", attention="flash-2", kernel="fused", keeps_converted=False, interleaves=False
+)
 STACKS: Mapping[str, Stack] = {
     "megatron": Stack("Megatron-LM", besides="; NeMo's recipes overlap"),
     "deepspeed": Stack("Megatron-DeepSpeed", loss="eager"),

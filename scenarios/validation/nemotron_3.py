@@ -29,6 +29,7 @@ NVFP4 = {
     "predictions": "{kinds: A e, passes: 2}",
 }
 DOMAIN = {"gb200": 64, "gb300": 64}  # GPUs of an NVLink domain of 72 that recipes use
+HYBRIDEP = {"nano": 16}  # multiprocessors of its kernels, where they are not 32
 SHARDED = 64  # GPUs among which Ultra's weights are sharded: one domain; its optimizer, among all
 
 
@@ -65,6 +66,8 @@ def converted(raw: Raw) -> Row | None:
         "gradients.bucket_rule": "stage" if ultra else "megatron",
         "gradients.pad": str(not ultra).lower(),
         "recompute": _recompute(raw),
+        "experts.router": "fused" if ultra else "eager",
+        "experts.multiprocessors": HYBRIDEP.get(MODELS[raw["model"]], ""),
         "cuda_graphs": "none" if raw["graphs"] == "none" else "layers",
         "measured.step_time_s": raw["step_s"],
     }
@@ -82,7 +85,7 @@ COLUMNS = (
     "cluster.gpu", "cluster.nodes", "cluster.gpus_per_node",
     "precision", "batch", "schedule.microbatch_size", "parallel.tensor", "parallel.sequence", "parallel.data",
     "parallel.expert", "parallel.expert_tensor", "sharding", "shards.ranks", "shards.outside", "gradients.bucket_rule",
-    "gradients.pad", "recompute", "cuda_graphs", "measured.step_time_s",
+    "gradients.pad", "recompute", "experts.router", "experts.multiprocessors", "cuda_graphs", "measured.step_time_s",
 )  # fmt: skip
 
 

@@ -100,14 +100,16 @@ def test_a_host_counts_tokens_once_and_sorts_for_several_experts(held, further):
 def test_a_host_launches_conversions_to_eight_bits(graphs, further):
     """Of the inputs of four products, of which two are of experts, and of their gradients; the router stays."""
     for way, more in zip(("forward", "backward"), further, strict=True):
-        launch = {"launch": "10 ms"}  # longer than all else
-        took = [sum(host(way, precision=bits, cuda_graphs=graphs, efficiency=launch)) for bits in ("bf16", "fp8")]
+        alike = {"efficiency": {"launch": "10 ms"}, "experts": {"kernel": "fused"}}  # longer than all else
+        took = [sum(host(way, precision=bits, cuda_graphs=graphs, **alike)) for bits in ("bf16", "fp8")]
         assert took[1] - took[0] == pytest.approx(more * 10**4, abs=100)
 
 
-def test_a_host_calls_the_products_of_each_expert():
-    fused, called = (sum(host(experts={"kernel": kernel})) for kernel in ("fused", "per-expert"))
-    assert called - fused == pytest.approx(2 * 16 * 9, rel=1e-3)
+@pytest.mark.parametrize(("precision", "each"), [("bf16", 9), ("fp8", 9 + 4.5)])
+def test_a_host_calls_products_and_conversions_of_each_expert(precision, each):
+    alike = {"precision": precision, "efficiency": {"launch": "115 us"}}
+    fused, called = (sum(host(experts={"kernel": kernel}, **alike)) for kernel in ("fused", "per-expert"))
+    assert called - fused == pytest.approx(2 * 16 * each, rel=1e-3)
 
 
 def test_a_graph_of_the_whole_step_needs_no_host():

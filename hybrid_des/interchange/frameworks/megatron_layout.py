@@ -175,6 +175,7 @@ _DISPATCHER = word("--moe-token-dispatcher-type", "experts.dispatcher", _DISPATC
 _LIBRARY, HYBRID_EP = "--moe-flex-dispatcher-backend", "hybridep"
 _STREAMS = switch("--overlap-moe-expert-parallel-comm", "experts.streams", on=True, off=None)
 _DELAYED = switch("--delay-wgrad-compute", "experts.delay_weight", on=True, off=None)
+_ROUTER = switch("--moe-router-fusion", "experts.router", on="fused", off="eager")
 
 
 def _write_dispatch(values: Values) -> Iterator[str]:
@@ -188,7 +189,7 @@ def _write_dispatch(values: Values) -> Iterator[str]:
     yield from _DISPATCHER.write(values) if travel else ("--moe-token-dispatcher-type alltoall",)
     if travel and values.get("experts.library") == HYBRID_EP and values["experts.dispatcher"] == _DISPATCHERS["flex"]:
         yield f"{_LIBRARY} {HYBRID_EP}"
-    for rule in (_STREAMS, _DELAYED):
+    for rule in (_STREAMS, _DELAYED, _ROUTER):
         yield from rule.write(values)
     if values["experts.capacity_factor"] is not None:
         yield f"{_CAPACITY} {float(values['experts.capacity_factor']):g}"
@@ -213,7 +214,9 @@ def _read_capacity(given: Given) -> Values:
 def _read_dispatch(given: Given) -> Values:
     if not given.number("--num-experts", least=0) and "--num-experts" not in given.aside:
         return {}  # so that these flags are named as not understood
-    values = {path: value for rule in (_DISPATCHER, _STREAMS, _DELAYED) for path, value in rule.read(given).items()}
+    values = {
+        path: value for rule in (_DISPATCHER, _STREAMS, _DELAYED, _ROUTER) for path, value in rule.read(given).items()
+    }
     split, tensor = given.number("--expert-tensor-parallel-size"), given.number("--tensor-model-parallel-size") or 1
     library = next(iter(given.words(_LIBRARY)), None)  # which of those that send once per node
     given.pass_over("--moe-enable-deepep")

@@ -73,6 +73,8 @@ class ExpertTraffic(PluginSection):
     """per-expert: a call of cuBLAS for each expert's GEMM, as by TransformerEngine; fused: one kernel for all.
 
     Default by `model.written`."""
+    router: Annotated[Literal["fused", "eager"], choice("fused", "eager")] = "fused"
+    """What chooses the experts: one kernel, or PyTorch's operators, as without Megatron-LM's `--moe-router-fusion`."""
     channels: Annotated[int, whole(1, MOST_CHANNELS)] | None = None
     """per-node: ranks of each node that take in tokens from other nodes. Default: all of the group's."""
     concentration: Factor | None = None

@@ -281,6 +281,7 @@ class Elementwise:
         eager, compiled: bytes, forward and backward, where every operator is a kernel of its own, and where a compiler
             joins them; None: as many.
         rate: the key of `efficiency` with the share of the bandwidth that its kernel reaches; "": that of others.
+        of_samples: whether it is done only where samples of a micro-batch are interleaved.
     """
 
     name: str
@@ -293,6 +294,7 @@ class Elementwise:
     eager: tuple[int, int] | None = None
     compiled: tuple[int, int] | None = None
     rate: str = ""
+    of_samples: bool = False
 
     @property
     def flop(self) -> Fraction:

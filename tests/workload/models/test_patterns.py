@@ -381,6 +381,7 @@ def test_a_model_of_scans_trains_as_fast_as_published(gpu, rate):
     values = {
         "kind": "transformer", "layers": 48, "hidden": 2048, "heads": 32, "ffn": "none", "vocab": 50288, "tied": True,
         "sequence": 4096, "positions": "rotary", "norm": "rms", "mixer": "mamba2", "mamba": mamba,
+        "written": "compiled",
     }  # fmt: skip
     found = simulate({
         "name": "scans", "cluster": {"gpu": gpu, "gpus_per_node": 1}, "model": values, "parallel": {"data": 1},
@@ -388,6 +389,21 @@ def test_a_model_of_scans_trains_as_fast_as_published(gpu, rate):
     }).summary  # fmt: skip
     measured = 6 * found["model_parameters"] * 4 * 4096 / rate
     assert found["step_time_s"] == pytest.approx(measured, rel=0.05)
+
+
+@pytest.mark.parametrize(("written", "samples", "copied"), [("megatron", 1, 0), ("megatron", 4, 1), ("compiled", 4, 0)])
+def test_interleaved_samples_are_put_in_order_for_a_scan(written, samples, copied):
+    """The input product's results and the scan's, read and written; in the backward gradients of the former."""
+    given = load(scenario({**BASE, "mixer": "mamba2", "mamba": MAMBA, "written": written}))
+    schedule = given.schedule.model_copy(update={"microbatch_size": samples})
+    basis = CostBasis.of(given.model_copy(update={"schedule": schedule}))
+    took = {one.name: took for one, took in layer_parts(basis)[1].operations}
+    joined = next(one for one, _ in layer_parts(basis)[1].operations if one.name == "mamba in").n
+    width = next(one for one, _ in layer_parts(basis)[1].operations if one.name == "mamba out").k
+    order, norm = took["order of samples"], took["gated norm"].forward / (3 * width)
+    assert (order.forward, order.input) == pytest.approx(
+        (copied * 2 * norm * (joined + width), copied * 2 * norm * joined)
+    )
 
 
 def test_a_scan_takes_its_rate():

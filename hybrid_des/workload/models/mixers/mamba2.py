@@ -13,7 +13,9 @@ With n heads of size p, D = n·p channels, g groups that share B and C, N the si
 
 Tensor ranks divide heads and groups, context ranks the heads: they exchange z, x, B, C, dt, and the results, by
 all-to-alls (NVIDIA/Megatron-LM, megatron/core/ssm/mamba_context_parallel.py). The convolution moves 2 bytes in and out
-per channel.
+per channel. Where several samples of a micro-batch are interleaved, as in Megatron-LM, the input product's results,
+their gradients, and the scan's results are copied into the other order (megatron/core/ssm/mamba_mixer.py,
+_ssm_training).
 """
 
 from fractions import Fraction
@@ -23,7 +25,7 @@ from hybrid_des.workload.models.block import Block
 from hybrid_des.workload.models.layer import Part, linear
 from hybrid_des.workload.models.mixers.registration import mixer
 from hybrid_des.workload.models.mixers.scanned import scanned
-from hybrid_des.workload.models.operations import Scan
+from hybrid_des.workload.models.operations import Elementwise, Scan
 
 BACKWARD = 4.5  # see above
 
@@ -40,5 +42,8 @@ def mamba2(block: Block) -> Part:
     sent = {"there": 2 * width + n, "shared": shared, "back": width}
     scan = Scan("state space scan", "scan", Fraction(flop), n, g, **sent, backward=BACKWARD, state=width * state)
     own = [mixed * sizes.conv, mixed, n, n, n, *([width] if sizes.norm else [])]
-    inputs, kept = linear("mamba in", h, joined, "columns"), ELEMENT * (joined + width)
+    ordered = Elementwise(
+        "order of samples", 2 * ELEMENT * (joined + width), 2 * ELEMENT * joined, "tensor", kernels=0, of_samples=True
+    )
+    inputs, kept = linear("mamba in", h, joined, "columns") + Part((ordered,)), ELEMENT * (joined + width)
     return scanned(h, inputs, scan, "mamba out", mixed=mixed, kept=kept, own=(Parameters(tensor=size) for size in own))
