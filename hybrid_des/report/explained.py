@@ -234,7 +234,8 @@ def _step(run: Run, findings: RunAnalysis) -> str:
         also.append(f"MFU {format_share(facts['mfu'], 0)}")
     if peak.fits and _knows_memory(run.scenario):
         also.append(f"memory {of_memory(peak.held, peak.gpu.memory)} on the fullest GPU")
-    return f"A step {takes} {format_seconds(step)}{sure}{enough}: {', '.join(also)}."
+    unmeasured = f" There are {known.unmeasured}." if known is not None and interval and known.unmeasured else ""
+    return f"A step {takes} {format_seconds(step)}{sure}{enough}: {', '.join(also)}.{unmeasured}"
 
 
 def _knows_memory(scenario: Scenario) -> bool:
