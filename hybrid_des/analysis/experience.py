@@ -110,7 +110,7 @@ class Experience(NamedTuple):
 
     @property
     def unmeasured(self) -> str:
-        """What nobody measured, in words: "no measured runs of Megatron on H100 with more than 512 GPUs (this: 520)"."""
+        """What nobody measured, in words: "no measured runs of Megatron on H100 with more than 8 GPUs (this: 9)"."""
         beyond = f" with {' or '.join(self.beyond)}" if self.beyond else ""
         return f"no measured runs of {self.place}{beyond}" if beyond or not self.measured else ""
 
@@ -137,7 +137,7 @@ def experience(scenario: Scenario, stack: str = "") -> Experience | None:
 
 
 class _Pool(NamedTuple):
-    """Known runs: what each is like, its error as a logarithm, how far runs like it are off usually, and all corpora."""
+    """Known runs: what each is like, its error as a logarithm, how far runs like it are off, and all corpora."""
 
     likes: tuple[Likeness, ...]
     errors: Units

@@ -227,15 +227,15 @@ def _step(run: Run, findings: RunAnalysis) -> str:
     known = experience(run.scenario)
     interval = known.interval(step) if known is not None and peak.fits else None
     takes = "takes" if peak.fits else "would take"
-    sure = f" (90 % prediction interval: {range_text(*interval)})" if interval else ""
+    told = [range_text(*interval), known.unmeasured] if known is not None and interval else []
+    sure = f" (90 % prediction interval: {'; '.join(filter(None, told))})" if told else ""
     enough = "" if peak.fits else " with enough memory"
     also = [_throughput(run.scenario, facts)]
     if "mfu" in facts:
         also.append(f"MFU {format_share(facts['mfu'], 0)}")
     if peak.fits and _knows_memory(run.scenario):
         also.append(f"memory {of_memory(peak.held, peak.gpu.memory)} on the fullest GPU")
-    unmeasured = f" There are {known.unmeasured}." if known is not None and interval and known.unmeasured else ""
-    return f"A step {takes} {format_seconds(step)}{sure}{enough}: {', '.join(also)}.{unmeasured}"
+    return f"A step {takes} {format_seconds(step)}{sure}{enough}: {', '.join(also)}."
 
 
 def _knows_memory(scenario: Scenario) -> bool:

@@ -153,7 +153,8 @@ def covered(left_out):
         rest = [other for place, other in enumerate(runs) if not left_out(number, one, place, other)]
         told = of_runs(one.like, rest)
         assert told.reach is not None
-        found.setdefault(one.corpus, []).append((error_left_out(one, of[one.corpus]) <= told.reach, not told.unmeasured))
+        inside = error_left_out(one, of[one.corpus]) <= told.reach
+        found.setdefault(one.corpus, []).append((inside, not told.unmeasured))
     assert len(runs) >= 300
     return found
 
@@ -254,7 +255,7 @@ def test_sizes_beyond_all_measured_are_said_everywhere(monkeypatch):
     assert f"s   {figures['text']}" in step_line(result)
     assert f"; no measured runs of {said}; from 20 similar measured runs" in figures["text"]
     assert f"<p>No runs of {said} were measured, which makes the interval wider. The " in page_of([PageRun(result)])
-    assert f" There are no measured runs of {said}." in opening(result.run, width=1000)
+    assert f"s; no measured runs of {said}): " in opening(result.run, width=1000)
 
 
 def test_the_report_and_the_summary_say_how_sure_they_are(monkeypatch):
