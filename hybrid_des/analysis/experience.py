@@ -19,7 +19,11 @@ all weights sum to 29, of which 27 lie inside: where many runs are alike only th
 
 No scenario tells a slow site from others with the same software, GPUs and settings, so that the interval knows none.
 Where fewer than five runs tell of a software on such a GPU, with efficiencies that were not fitted to them, or are the
-catalogue's, nobody measured it, and the interval is at least that of all corpora, each of equal weight.
+catalogue's, nobody measured it, and the interval is at least that of all corpora, each of equal weight. The same holds
+where sequences are longer, or GPUs more, than in any run of this software and kind of model on such a GPU (`RANGES`),
+as no run tells how errors go on from there. The bound is the largest run itself: a multiple of it would be a number of
+our choice. Runs with fitted efficiencies count here: these are the same at all sizes, so that such runs do tell of
+sizes, and that no run is larger can be looked up.
 
 Where k numbers were fitted to a corpus of m runs, its errors are divided by 1 − k/m, as if each run had been left out
 of the fit (the mean leverage is k/m: Allen, Technometrics 16, 1974).
@@ -36,7 +40,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hybrid_des.analysis.experience_table import Likeness, Recorded, Units, known, unlikeness
+from hybrid_des.analysis.experience_table import RANGES, Likeness, Recorded, Units, known, unlikeness
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.units import format_seconds
 
@@ -91,6 +95,7 @@ class Experience(NamedTuple):
         places: software and GPU of the runs that count at least a quarter in the interval → their number, most first.
         place: its software and GPU, in words.
         measured: whether the interval rests on runs of this software on such GPUs; if not, it is wider.
+        beyond: in what it exceeds all of those, in words; if in anything, the interval is wider too.
     """
 
     like: str
@@ -101,6 +106,13 @@ class Experience(NamedTuple):
     places: tuple[tuple[str, int], ...] = ()
     place: str = ""
     measured: bool = True
+    beyond: tuple[str, ...] = ()
+
+    @property
+    def unmeasured(self) -> str:
+        """What nobody measured, in words: "no measured runs of Megatron on H100 with more than 8 GPUs (this: 9)"."""
+        beyond = f" with {' or '.join(self.beyond)}" if self.beyond else ""
+        return f"no measured runs of {self.place}{beyond}" if beyond or not self.measured else ""
 
     def interval(self, step: float) -> tuple[float, float] | None:
         """The interval around a predicted step time."""
@@ -125,11 +137,12 @@ def experience(scenario: Scenario, stack: str = "") -> Experience | None:
 
 
 class _Pool(NamedTuple):
-    """Known runs: what each is like, its error as a logarithm, and how far runs like it are off usually."""
+    """Known runs: what each is like, its error as a logarithm, how far runs like it are off, and all corpora."""
 
     likes: tuple[Likeness, ...]
     errors: Units
     usual: Units
+    of_sources: float
 
 
 @lru_cache(maxsize=2)
@@ -138,10 +151,10 @@ def _pool_of(runs: tuple[Recorded, ...]) -> _Pool:
     errors = np.array([error_left_out(one, sizes[one.corpus]) for one in runs])
     likes = tuple(one.like for one in runs)
     if len(runs) < FEWEST:
-        return _Pool(likes, errors, np.ones(len(runs)))
+        return _Pool(likes, errors, np.ones(len(runs)), 0.0)
     unlike = unlikeness(likes, likes)
     np.fill_diagonal(unlike, np.inf)  # each is left out
-    return _Pool(likes, errors, _usual(unlike, errors))
+    return _Pool(likes, errors, _usual(unlike, errors), _of_sources(runs, errors))
 
 
 def of_runs(like: Likeness, runs: Sequence[Recorded]) -> Experience:
@@ -154,17 +167,25 @@ def of_runs(like: Likeness, runs: Sequence[Recorded]) -> Experience:
     reach = None if score is None else score * float(_usual(unlike, pool.errors))
     near = Counter(one.like.place for one, weight in zip(runs, weights, strict=True) if weight >= COUNTS)
     places = tuple(near.most_common())
-    known = sum(one.tells_of(like) for one in runs) >= FEW
-    if not known and reach is not None:
-        reach = max(reach, _of_sources(runs, pool.errors))
+    same = [one for one in runs if one.like.where == like.where]
+    known = sum(one.tells_of(like) for one in same) >= FEW
+    beyond = _beyond(like, [one.like for one in same]) if known else ()
+    if (beyond or not known) and reach is not None:
+        reach = max(reach, pool.of_sources)
     shown, shared = _narrowed(like, runs)
     if not shown:
-        return Experience(shared.words, reach=reach, runs=len(runs), places=places, place=like.place, measured=known)
+        return Experience(shared.words, (), reach, len(runs), None, places, like.place, known, beyond)
     nearest = sorted(shown, key=lambda recorded: like.distance(recorded.like))[:NEAREST]
     error = {id(one): each for one, each in zip(runs, pool.errors.tolist(), strict=True)}
     off = tuple(sorted(exp(error[id(one)]) - 1 for one in nearest))
     latest = max(shown, key=lambda recorded: recorded.date)
-    return Experience(shared.words, off, reach, len(runs), latest, places, like.place, known)
+    return Experience(shared.words, off, reach, len(runs), latest, places, like.place, known, beyond)
+
+
+def _beyond(like: Likeness, others: Sequence[Likeness]) -> tuple[str, ...]:
+    """In what a run exceeds all others, in words."""
+    most = {name: (max(getattr(one, name) for one in others), getattr(like, name)) for name in RANGES}
+    return tuple(f"{RANGES[name].format(known)} (this: {own:,})" for name, (known, own) in most.items() if own > known)
 
 
 def _narrowed(like: Likeness, runs: Sequence[Recorded]) -> tuple[Sequence[Recorded], Likeness]:
@@ -231,6 +252,7 @@ def facts(experience: Experience, step: float) -> dict[str, Any]:
         "interval_runs": experience.runs,
         "stack": experience.place,
         "stack_measured": experience.measured,
+        "beyond_measured": [f"{experience.place} with {more}" for more in experience.beyond],
         "rests_on": dict(experience.places),
     }
     if experience.latest is None:
@@ -265,6 +287,7 @@ def facts_of_several(stacks: Mapping[str, tuple[Experience, float]]) -> dict[str
         "interval_s": spans,
         "stack": " or ".join(dict.fromkeys(one["stack"] for one in each.values())),
         "stack_measured": all(one["stack_measured"] for one in each.values()),
+        "beyond_measured": [more for one in each.values() for more in one["beyond_measured"]],
         "rests_on": dict(rests.most_common()),
         "text": usual["text"] if spans is None else f"{SURE} {range_text(*spans)}; {words}",
     }
@@ -282,14 +305,15 @@ def _rests_on(experience: Experience) -> str:
     """The runs that an interval rests on, in words."""
     total = sum(number for _, number in experience.places)
     runs = "run" if total == 1 else "runs"
+    said = experience.unmeasured and f"{experience.unmeasured}; "
     if not experience.measured:
-        return f"no measured runs of {experience.place}; from {total} {runs} of others"
+        return f"{said}from {total} {runs} of others"
     names = [place for place, _ in experience.places]
     if len(names) == 1:
-        return f"from {total} similar measured {runs}, {names[0]}"
+        return f"{said}from {total} similar measured {runs}, {names[0]}"
     listed = [f"{place} ({number})" for place, number in experience.places[:SHOWN]]
     rest = sum(number for _, number in experience.places[SHOWN:])
-    return f"from {total} similar measured {runs}: {', '.join(listed + [f'others ({rest})'] * bool(rest))}"
+    return f"{said}from {total} similar measured {runs}: {', '.join(listed + [f'others ({rest})'] * bool(rest))}"
 
 
 def range_text(low: float, high: float) -> str:

@@ -35,6 +35,9 @@ UNLIKE = {  # how unlike runs are that differ in this
 DECADES = {"parameters": 0.5, "gpus": 0.5, "work": 1.0, "rows": 1.0}  # how unlike those that differ by a factor of ten
 
 
+RANGES = {"sequence": "sequences longer than {:,} tokens", "gpus": "more than {:,} GPUs"}  # beyond what was measured
+
+
 STACKS = {"megatron": "Megatron", "pytorch": "PyTorch", "compiled": "compiled PyTorch", "deepspeed": "DeepSpeed",
           "jax": "JAX"}  # fmt: skip
 
@@ -68,6 +71,7 @@ class Likeness(NamedTuple):
         parameters, gpus: the size of the model and the number of its GPUs.
         work: FLOP of an operation on a rank, for a micro-batch, on average.
         rows: tokens of a micro-batch for one expert; 0 without experts.
+        sequence: tokens of a sample.
     """
 
     gpu: str
@@ -84,6 +88,7 @@ class Likeness(NamedTuple):
     gpus: int
     work: float
     rows: float
+    sequence: int
 
     @classmethod
     def of(cls, scenario: Scenario, stack: str = "") -> Likeness:
@@ -109,6 +114,7 @@ class Likeness(NamedTuple):
             parallel.ranks,
             float(model.flop * samples / parallel.tensor / len(operations)),
             float(model.tokens * samples * experts[0].rows * parallel.expert) if experts else 0.0,
+            model.tokens,
         )
 
     @property
@@ -217,7 +223,7 @@ def _is_yes(cell: str) -> bool:
 
 
 READ: tuple[Callable[[str], Any], ...] = (  # the cells of a likeness
-    str, str, str, str, _is_yes, _is_yes, str, str, _is_yes, _is_yes, int, int, float, float,
+    str, str, str, str, _is_yes, _is_yes, str, str, _is_yes, _is_yes, int, int, float, float, int,
 )  # fmt: skip
 
 

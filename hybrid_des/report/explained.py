@@ -227,7 +227,8 @@ def _step(run: Run, findings: RunAnalysis) -> str:
     known = experience(run.scenario)
     interval = known.interval(step) if known is not None and peak.fits else None
     takes = "takes" if peak.fits else "would take"
-    sure = f" (90 % prediction interval: {range_text(*interval)})" if interval else ""
+    told = [range_text(*interval), known.unmeasured] if known is not None and interval else []
+    sure = f" (90 % prediction interval: {'; '.join(filter(None, told))})" if told else ""
     enough = "" if peak.fits else " with enough memory"
     also = [_throughput(run.scenario, facts)]
     if "mfu" in facts:

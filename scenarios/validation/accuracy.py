@@ -4,7 +4,7 @@
 
 "Interval holds" counts the runs that lie in their intervals, known by all others, "interval" is the median of these;
 "source left out" counts those that do so known by other sources alone, and how many of the rest are told to be of a
-stack that nobody measured.
+stack that nobody measured, or beyond what was measured of it.
 
 Of differences, a setting of the layout is one exchange of ranks, the micro-batch, the schedule or the sharding. A sign
 is asked for where at least 2 % were predicted, and where more was measured than repeats of one setting differ by.
@@ -31,7 +31,7 @@ LATER = 0.02  # elsewhere, the same setting one release later
 
 
 def held(runs: Sequence[Recorded], kept: Callable[[int, int], bool]) -> list[tuple[bool, bool, float]]:
-    """For each run whether its interval, by the runs kept, holds it, whether its stack is known, and the width.
+    """For each run whether its interval, by the runs kept, holds it, whether runs like it are known, and the width.
 
     The width is what the upper end is above the prediction, as a share of it.
     """
@@ -39,7 +39,7 @@ def held(runs: Sequence[Recorded], kept: Callable[[int, int], bool]) -> list[tup
     for number, one in enumerate(runs):
         told = of_runs(one.like, [other for place, other in enumerate(runs) if kept(number, place)])
         reach = told.reach or 0.0
-        found.append((error_left_out(one, sizes[one.corpus]) <= reach, told.measured, exp(reach) - 1))
+        found.append((error_left_out(one, sizes[one.corpus]) <= reach, not told.unmeasured, exp(reach) - 1))
     return found
 
 

@@ -53,6 +53,7 @@ class StepAnswer(Answer):
     likely_step_time_s: Interval = Field(
         default=None, description="What a measured step lies in nine times out of ten; null without a model."
     )
+    likely_text: str = Field(default="", description="What that rests on, and what of the run was never measured.")
     tokens_per_gpu_s: float | None = Field(default=None, description="Tokens per second and GPU.")
     mfu: float | None = Field(default=None, description="Model FLOP utilisation, a share.")
     step_shares: dict[str, float] = Field(default={}, description="What the mean GPU does; shares that sum to 1.")

@@ -199,6 +199,7 @@ def _step(run: Run, figures: Mapping[str, Any], document: Document, scenario: Sc
         "gpus": figures["ranks"],
         "step_time_s": figures["step_time_s"],
         "likely_step_time_s": figures.get("experience", {}).get("interval_s"),
+        "likely_text": figures.get("experience", {}).get("text", ""),
         "tokens_per_gpu_s": figures.get("tokens_per_gpu_s"),
         "mfu": figures.get("mfu"),
         "step_shares": figures["step_shares"],

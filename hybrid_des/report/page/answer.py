@@ -193,20 +193,21 @@ def sure_of(facts: Mapping[str, Any]) -> str:
         return "<p>Nothing like this was measured: how far off the step may be is not known.</p>"
     low, high = known["interval_s"]
     places = "".join(f"<li>{html.escape(place)} <b>{number}</b></li>" for place, number in known["rests_on"].items())
-    stack = html.escape(known["stack"])
     stacks = facts.get("step_time_by_stack_s", {})
     by_stack = ", ".join(f"{name} {format_seconds(took)}" for name, took in stacks.items())
     still_open = f"<p>The scenario leaves the software stack open (model.written): {by_stack}.</p>" if stacks else ""
     return (
         f"{interval(step, low, high)}<p>Predicted: <b>{format_seconds(step)}</b>. Nine of ten measured runs would take "
         f"<b>{format_seconds(float(f'{low:.2g}'))} to {format_seconds(float(f'{high:.2g}'))}</b>.</p>"
-        f"<p>{_unmeasured(stack) if not known['stack_measured'] else ''}{_met(known)}The interval rests on measured "
-        f'runs of:</p><ul class="places">{places}</ul>{still_open}'
+        f"<p>{_unmeasured(known)}{_met(known)}The interval rests on measured runs of:</p>"
+        f'<ul class="places">{places}</ul>{still_open}'
     )
 
 
-def _unmeasured(stack: str) -> str:
-    return f"Too few runs of {stack} were measured, which makes the interval wider. "
+def _unmeasured(known: Mapping[str, Any]) -> str:
+    few = [] if known["stack_measured"] else [f"Too few runs of {known['stack']}"]
+    lacking = [*few, *(f"No runs of {more}" for more in known["beyond_measured"])]
+    return "".join(f"{html.escape(runs)} were measured, which makes the interval wider. " for runs in lacking)
 
 
 def _met(known: Mapping[str, Any]) -> str:

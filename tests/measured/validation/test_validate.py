@@ -290,7 +290,7 @@ sweep: {file: rows.csv}
 @pytest.fixture
 def table(monkeypatch, tmp_path):
     """The package's table of runs, with one of this corpus and one of another, and that of pairs, with two likewise."""
-    like = "h100,16 bits,dense,megatron,no,no,none,none,no,no,8000000,8,1e9,0,1"
+    like = "h100,16 bits,dense,megatron,no,no,none,none,no,no,8000000,8,1e9,0,512,1"
     file, pairs = tmp_path / "experience.csv", tmp_path / "pairs.csv"
     file.write_text(f"{','.join(COLUMNS)}\nmine,{like},1.5,2026-01-01,abc\nother,{like},1.25,2026-01-01,abc\n")
     pair = "precision,0.5,0.6,2026-01-01,abc"
@@ -315,7 +315,7 @@ def test_record_replaces_the_runs_of_a_corpus(validate, write, table, said, fitt
     mine, _, other = read(table.read_text())
     assert (other.corpus, other.ratio) == ("other", 1.25)
     assert (mine.corpus, mine.like.gpu, mine.like.gpus, mine.fitted) == ("mine", "h100", 1, fitted)
-    assert (mine.like.stack, mine.like.calibrated) == ("megatron", True)
+    assert (mine.like.stack, mine.like.calibrated, mine.like.sequence) == ("megatron", True, 512)
     assert mine.date > other.date
 
 
