@@ -1,8 +1,9 @@
 """What a rank of an engine holds of a model, and what it reads and computes for a decode step.
 
 Of t tensor ranks, each has 1/t of the products that tensor parallelism divides and all of the others; experts are
-divided over all ranks of a replica. Keys are divided by heads, and copied where ranks are more than heads; a latent
-vector is on every rank. Windows and states of linear mixers are counted whole for every sequence, however short it is.
+divided over all ranks of a replica. Keys are divided by heads, and copied where ranks are more than heads, with their
+weights (vLLM, QKVParallelLinear in model_executor/layers/linear.py); a latent vector is on every rank. Windows and
+states of linear mixers are counted whole for every sequence, however short it is.
 Left out: embeddings, norms and convolutions are held, but not read; modules of multi-token prediction are neither.
 """
 
@@ -17,6 +18,7 @@ from hybrid_des.cost_model.operation_times import OPERANDS
 from hybrid_des.errors import Refusal
 from hybrid_des.scenario.sections.cluster import WIDE
 from hybrid_des.workload.models.amounts import ELEMENT
+from hybrid_des.workload.models.frozen import JOINED
 from hybrid_des.workload.models.layer import Layer, Model
 from hybrid_des.workload.models.operations import (
     Attention,
@@ -153,10 +155,15 @@ def _amounts(layer: Layer, division: Division) -> Amounts:
     """All but the experts' FLOP and reads."""
     products = [one for one in layer.operations if isinstance(one, Gemm) and not one.expert]
     element, t = division.element(layer), division.tensor
-    sizes = {one: one.n * one.k * one.count / (t if one.split in DIVIDED else 1) for one in products}
+    copies = _copies(layer, t)
+    sizes = {
+        one: (one.n + copies.get(one.name, 0)) * one.k * one.count / (t if one.split in DIVIDED else 1)
+        for one in products
+    }
     logits = sum(2 * size for one, size in sizes.items() if layer.place == "last" and not layer.is_block)
     read = sum(sizes.values())
     held = layer.held.tensor / t + layer.held.replicated
+    held += sum(copies.get(one.name, 0) * one.k for one in products) / t
     wide = 4 if division.precision in WIDE else ELEMENT
     weights = wide * held - (wide - element) * min(read, held) + element * layer.held.expert / division.ranks
     flop = 0 if logits else sum(2 * size * float(one.rows) for one, size in sizes.items())
@@ -168,6 +175,15 @@ def _amounts(layer: Layer, division: Division) -> Amounts:
         weights, element * read, flop if few else 0.0, 0.0 if few else flop, logits,
         *_cache(layer, division), branches, branches * width, routed, routed * width,
     )  # fmt: skip
+
+
+def _copies(layer: Layer, tensor: int) -> dict[str, int]:
+    """By product, columns of copies of keys and values, on all tensor ranks together."""
+    caches = [core.cache for core in layer.operations if isinstance(core, Attention) and core.cache]
+    if not caches or layer.shares is not None:
+        return {}
+    more, (_, keys, values) = max(0, tensor - caches[0].heads), caches[0]
+    return {JOINED: more * (keys + values), "keys": more * keys, "values": more * values}
 
 
 def _cache(layer: Layer, division: Division) -> tuple[float, float, float, float, float]:

@@ -26,7 +26,7 @@ from hybrid_des.cost_model.operation_times import ELEMENT, OPERANDS
 from hybrid_des.scenario.sections.cluster import WIDE
 from hybrid_des.workload.models.amounts import Kept
 from hybrid_des.workload.models.layer import OPS, Layer, Module
-from hybrid_des.workload.models.operations import Attention, Gemm
+from hybrid_des.workload.models.operations import Attention, Gemm, SelectiveAttention
 
 # products whose operands stay in 16 bits: those of DeepSeek-V4 are in no Transformer Engine module, or outside of its
 # contexts of few bits (Megatron-LM, deepseek_v4_hybrid_attention.py, csa.py)
@@ -44,7 +44,7 @@ def kept_bytes(layer: Layer, basis: CostBasis, modules: Sequence[Module], *, sco
     kept, routed = _kept_per_token(
         layer, tuple(modules), t, basis.parallel.of_expert, eager=eager, precision=basis.kept_precision
     )
-    inner = kept.tensor + (_scores(layer, kept.scores, basis) if scores else 0)
+    inner = kept.tensor + (_scores(layer, kept.scores, basis) if scores else 0) + basis.element * copied_keys(layer, t)
     of_others = (basis.routed - basis.tokens) * routed  # more, or less, than if all ranks had as many tokens
     return rounded_up(basis.tokens * (kept.sequence / basis.regular + inner / t + routed + kept.copied) + of_others)
 
@@ -78,6 +78,12 @@ def _converted(layer: Layer, modules: Sequence[Module], precision: str) -> Kept:
             continue
         more += gemm.input_kept(bytes_of - ELEMENT if gemm.keeps else beside)
     return more
+
+
+def copied_keys(layer: Layer, tensor: int) -> int:
+    """Elements per token, on all tensor ranks, of copies of keys and values: each rank has a head of them, or more."""
+    cores = [one for one in layer.operations if isinstance(one, Attention) and not isinstance(one, SelectiveAttention)]
+    return sum(core.key_values(tensor) - core.key_values(1) for core in cores)
 
 
 def _scores(layer: Layer, size: int, basis: CostBasis) -> float:

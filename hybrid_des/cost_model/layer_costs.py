@@ -3,7 +3,9 @@
 A rank has m tokens of a micro-batch. Traffic per layer and micro-batch, in bytes of 2-byte elements:
 
     tensor       an all-reduce of 2mh before the residual, twice per block, forward and backward; with sequence
-                 parallelism an all-gather and a reduce-scatter instead (Korthikanti et al., arXiv 2205.05198)
+                 parallelism an all-gather and a reduce-scatter instead (Korthikanti et al., arXiv 2205.05198). More
+                 ranks than heads of keys share a product evenly, gather its results, and each takes a head of keys
+                 and its own of queries; gradients are scattered (Megatron-LM, core/transformer/attention.py)
     context      ring: c−1 steps that pass keys and values on, during attention on the block received before; twice
                  the bytes in the backward (Liu et al., arXiv 2310.01889). all-to-all: queries, keys, values and
                  outputs (Jacobs et al., arXiv 2309.14509). all-gather: keys and values; their gradients are scattered
@@ -25,10 +27,11 @@ from typing import Literal, NamedTuple
 from hybrid_des.collectives.token_exchange import TokenExchange
 from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.elementwise import is_array, larger, times_up
-from hybrid_des.cost_model.kept_activations import UNCONVERTED, kept_bytes, weight_share
+from hybrid_des.cost_model.kept_activations import UNCONVERTED, copied_keys, kept_bytes, weight_share
 from hybrid_des.cost_model.losses import gathers_logits, logits_again, widest_bytes
 from hybrid_des.cost_model.operation_times import EIGHT_BITS, ELEMENT, HEAD, OPERANDS, Device, ProductUse, Times
 from hybrid_des.workload.models.amounts import Parameters
+from hybrid_des.workload.models.frozen import JOINED
 from hybrid_des.workload.models.layer import Layer, Module, wider
 from hybrid_des.workload.models.operations import (
     Attention,
@@ -378,6 +381,9 @@ def _tensor_traffic(
     if layer.place == "last" and not backward and gathers_logits(basis):
         columns = sum(one.n for one in layer.operations if isinstance(one, Gemm) and one.name == "logits")
         yield Exchange("tensor", "all-gather", basis.element * basis.tokens * columns)
+    if copied_keys(layer, basis.parallel.tensor):
+        joined = sum(one.n for one in layer.operations if isinstance(one, Gemm) and one.name == JOINED)
+        yield Exchange("tensor", "reduce-scatter" if backward else "all-gather", basis.element * basis.tokens * joined)
     summing = "reduce-scatter" if basis.parallel.sequence else "all-reduce"
     gathered = size  # inputs of products, which are converted before (NVIDIA/TransformerEngine, pytorch/distributed.py)
     if layer.in_few_bits and basis.precision in OPERANDS:
@@ -462,7 +468,7 @@ def _context_traffic(attention: Attention, basis: CostBasis, core: float, backwa
         does = "reduce-scatter" if backward else "all-gather"
         yield Exchange("context", does, basis.element * basis.tokens * attention.gathered * c)
         return
-    key_value = round(per_head * attention.kv_heads * (attention.key_size + attention.value_size))
+    key_value = round(per_head * attention.key_values(basis.parallel.tensor))
     if basis.parallel.context_method == "ring":
         behind = core * (c - 1) / c  # attention on the block held before, step by step
         yield Exchange("context", "pass-on", c * key_value << backward, behind=behind, steps=c - 1)

@@ -57,7 +57,7 @@ def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
         kept=nothing,
         weight_share=tuple(one.weight_share for one in whole),
         gathered=costing.gathered,
-        whole=not basis.layered or basis.shards.reshard is False,
+        whole=not basis.layered or basis.shards.kept(basis.parallel),
         scattered=costing.scattered,
         stages=stages,
         loaded=model.loaded_each,

@@ -26,13 +26,13 @@ from typing import NamedTuple
 from hybrid_des.cost_model.operation_times import ELEMENT, Device
 from hybrid_des.scenario.sections.optimizer import Muon
 from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.workload.models.frozen import JOINED
 from hybrid_des.workload.models.layer import Layer
 from hybrid_des.workload.models.operations import Attention, Gemm
 from hybrid_des.workload.optimizers import Matrix, newton_schulz
 
 Sizes = tuple[int, int]
 Collective = Callable[[str, int, bool], int]  # (what, bytes of a member's buffer, whether of experts) → picoseconds
-JOINED = "queries, keys, values"
 ADAM_IN_MIXERS = ("mamba in",)  # Megatron-LM keeps this joined product from Muon (use_muon in ssm/mamba_mixer.py)
 
 

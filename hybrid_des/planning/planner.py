@@ -245,10 +245,10 @@ def _fsdp(scenario: Scenario, plan: Plan, times: CollectiveTimes) -> Fsdp | None
         return None
     if len(plan.paths) > 1:
         kind = scenario.schedule.kind
-        raise Refusal(f"shards.reshard: {kind} keeps two copies of every stage, which are not gathered layer by layer")
+        raise Refusal(f"shards: {kind} keeps two copies of every stage, which are not gathered layer by layer")
     ahead, gradients, shards = scenario.overlap.parameters, scenario.gradients, scenario.shards
     overlapped = gradients.overlap if scenario.sharding == "zero-2" else ahead
-    once = scenario.sharding == "zero-2" or shards.reshard is False
+    once = scenario.sharding == "zero-2" or shards.kept(scenario.parallel)
     sizes = shards.ranks, shards.of_experts(scenario.parallel)
     return Fsdp(plan, times, gradients, once, scenario.scatters_once, ahead, overlapped, sizes)
 

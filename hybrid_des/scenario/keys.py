@@ -130,7 +130,8 @@ class ScenarioKeys(Section):
     @property
     def scatters_once(self) -> bool:
         """Whether gradients that replicas divide are whole until the last micro-batch: in a pipeline, or as stated."""
-        once = self.gradients.scattered == "step" and self.schedule.microbatches > 1
+        kept = self.parallel.pipeline > 1 and self.shards.kept(self.parallel)
+        once = (kept or self.gradients.scattered == "step") and self.schedule.microbatches > 1
         return not self.fsdp or once
 
     @property

@@ -155,6 +155,14 @@ def test_keys_are_copied_where_ranks_outnumber_heads():
     assert four.token_ps == eight.token_ps
 
 
+@pytest.mark.parametrize("written", ["megatron", "pytorch"])
+def test_ranks_with_copies_do_as_with_heads_of_their_own(written):
+    """Eight ranks read, compute and hold one head of keys each, whether there are eight of them or two."""
+    few, many = (costs({**DENSE, "written": written, "kv_heads": heads}, tensor=8) for heads in (2, 8))
+    for of in (lambda one: one.step_ps(4), lambda one: one.prefill_ps(5000), lambda one: one.kv_room):
+        assert of(few) == of(many)
+
+
 def test_room_is_memory_less_weights():
     engine = costs("llama3.1-8b", memory_share=Fraction(4, 5))
     assert engine.kv_room == int((0.8 * 80e9 - 2 * model("llama3.1-8b").parameters) / (32 * 2 * 8 * 128 * 2))

@@ -89,6 +89,17 @@ def test_checkpoints_by_operators_keep_attention_alone_beside_experts():
     assert again == products * TOKENS * 4  # eight samples
 
 
+@pytest.mark.parametrize("written", ["pytorch", "compiled"])
+def test_experts_keep_results_that_weights_of_a_router_multiply(written):
+    """Two results of each token in both blocks, unless the backward computes the experts again."""
+    for recompute, blocks in [("none", 2), (["moe"], 0), (["ops"], 0), (["moe_act"], 2)]:
+        each = [
+            part("activations", ONE, {"model": {**EXPERTS, "written": how}, "recompute": recompute})
+            for how in ("megatron", written)
+        ]
+        assert each[1] - each[0] == blocks * TOKENS * 2 * 2 * 512
+
+
 def test_a_million_tokens_fit_as_reported():
     """Qwen3 8B on 8 H100s, context 8, states sharded, inputs of blocks on the host: 56.2 GB (huggingface/trl 6846)."""
     model = {"layers": 36, "hidden": 4096, "heads": 32, "kv_heads": 8, "head_size": 128, "ffn": 12288, "vocab": 151936,

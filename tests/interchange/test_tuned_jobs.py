@@ -139,8 +139,8 @@ def test_groups_that_shard_are_read(tmp_path, text, expected):
     assert not [line for line in (*found.assumed, *found.unread) if line.startswith("sharding")]
 
 
-def test_groups_in_a_pipeline_that_holds_weights_are_said(tmp_path):
+def test_groups_in_a_pipeline_that_holds_weights_are_read(tmp_path):
     text = TITAN + "{pipeline_parallel_degree: 2, data_parallel_replicate_degree: 2, data_parallel_shard_degree: 8}}"
     found = read(tmp_path, text, model__base="llama3-8b", cluster__nodes=4)
-    assert "sharding: zero-2: over all replicas, where ranks of the job shard in groups of 8" in found.assumed
-    assert "shards.ranks" not in found.values
+    assert (found.values["sharding"], found.values["shards.ranks"]) == ("zero-2", 8)
+    assert not [line for line in found.assumed if line.startswith("sharding")]

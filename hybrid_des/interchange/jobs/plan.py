@@ -111,7 +111,7 @@ def _replicas(values: dict[str, Any], known: Mapping[str, Any], taken: Mapping[s
 
 
 def _sharding(values: dict[str, Any], known: Mapping[str, Any], taken: Mapping[str, Any]) -> list[str]:
-    """What is sharded, and among which ranks; in pipelines, groups of ranks need weights that are gathered again."""
+    """What is sharded, and among which ranks."""
     pipeline, stated = known.get("parallel.pipeline", 1) != 1, values.get("sharding")
     if stated == UNLESS_PIPELINE:
         values["sharding"] = "zero-2" if pipeline else "zero-3"
@@ -125,7 +125,7 @@ def _sharding(values: dict[str, Any], known: Mapping[str, Any], taken: Mapping[s
     sharding = values.get("sharding", "none")
     if group is None or sharding == "none":
         return []
-    if sharding == "zero-1" or (pipeline and not values.get("shards.reshard")):
+    if sharding == "zero-1":
         return [f"sharding: {sharding}: over all replicas, where ranks of the job shard in groups of {group}"]
     values |= {"shards.ranks": group} | ({"shards.outside": "zero-1"} if taken["secondary"] else {})
     return []

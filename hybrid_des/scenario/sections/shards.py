@@ -24,8 +24,12 @@ class Shards(Section):
 
     def layered(self, sharding: str, parallel: Parallel) -> bool:
         """Whether gradients or weights are divided within a step, so that ranks communicate layer by layer."""
-        again = sharding == "zero-3" and self.reshard is True
-        return again or (sharding in LAYERED and parallel.pipeline == 1)
+        again = self.ranks is not None or (sharding == "zero-3" and self.reshard is True)
+        return sharding in LAYERED and (again or parallel.pipeline == 1)
+
+    def kept(self, parallel: Parallel) -> bool:
+        """Whether weights stay gathered within a step."""
+        return parallel.pipeline > 1 if self.reshard is None else not self.reshard
 
     def of_experts(self, parallel: Parallel) -> int | None:
         """Of the ranks that hold the same experts, those that divide them; None: all."""
@@ -43,8 +47,7 @@ def misfits_of_shards(shards: Shards, parallel: Parallel, sharding: str, *, laye
             yield misfit("is read with `shards.ranks`, which makes several groups", "shards.outside", "shards.ranks")
         return
     if not layered:
-        wanted = "zero-2 or zero-3" if parallel.pipeline == 1 else "zero-3 with `shards.reshard: true`"
-        yield misfit(f"two levels need layers that communicate one by one: {wanted}", "shards.ranks", "sharding")
+        yield misfit("two levels need layers that communicate one by one: zero-2 or zero-3", "shards.ranks", "sharding")
     holders = parallel.data * parallel.context
     if holders % shards.ranks:
         message = f"the {holders} ranks that hold the same parameters cannot be groups of {shards.ranks}"

@@ -331,7 +331,8 @@ class Model:
         experts = {one.count for one in operations if isinstance(one, Gemm) and one.expert}
         cores = [one for one in operations if isinstance(one, Attention)]
         heads = {one.heads for one in cores}
-        heads |= {one.kv_heads for one in cores if not isinstance(one, SelectiveAttention)}
+        shared = {one.kv_heads for one in cores if not isinstance(one, SelectiveAttention)}
+        heads |= {size for size in shared if tensor % size}  # of others, a rank has one
         heads |= {one.heads for one in operations if isinstance(one, Scan)}
         groups = {one.groups for one in operations if isinstance(one, Scan)}
         groups |= {one.count for one in operations if isinstance(one, Gemm) and one.split == "groups"}

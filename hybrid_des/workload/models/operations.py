@@ -127,6 +127,10 @@ class Attention:
         """The most keys that a query attends to."""
         return min(self.sequence, self.window or self.sequence, self.chunk or self.sequence)
 
+    def key_values(self, tensor: int) -> int:
+        """Elements per token of keys and values of all tensor ranks, which copy them where they are more than heads."""
+        return max(self.kv_heads, tensor) * (self.key_size + self.value_size)
+
     @cached_property
     def flop(self) -> Fraction:
         """Forward FLOP per token that are executed; those of a window's first queries are fewer."""

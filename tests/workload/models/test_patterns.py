@@ -181,9 +181,21 @@ def test_tensor_ranks_exchange_once_per_half():
     assert [each.repeats for each in one] == [1, 1] and [each.repeats for each in both] == [2, 2]
 
 
+@pytest.mark.parametrize(
+    ("kv_heads", "sizes"), [(4, []), (2, [(64 + 2 * 2 * 16) * 2 * 64]), (1, [(64 + 2 * 16) * 2 * 64])]
+)
+def test_more_ranks_than_keys_gather_results_of_a_product(kv_heads, sizes):
+    """They divide the rows of queries, keys and values evenly, and each then takes those of its heads."""
+    found = load(scenario({**BASE, "kv_heads": kv_heads}, parallel={"tensor": 4}))
+    layer = counted(found, 1)
+    assert [one.size for one in layer.forward if one.does == "all-gather"] == sizes
+    assert [one.size for one in layer.backward if one.does == "reduce-scatter"] == sizes
+
+
 VARIANTS = {
     "plain": {}, "gated": {"gate": "element"}, "heads gated": {"gate": "head"}, "sinks": {"sinks": True},
     "narrow": {"value_size": 8}, "one": {"keys_values": "one"}, "layer norms": {"qk_norm": "layer"},
+    "few keys": {"kv_heads": 2}, "one key": {"kv_heads": 1, "qk_norm": True},
     "window": {"window": 16}, "pieces": {"attention_chunk": 16}, "norms": {"norms": 4}, "parallel": {"parallel": True},
     "latent": {"latent": LATENT},
     "mixing only": {"ffn": "none"}, "MLP only": {"mixer": "none"}, "relu2": {"mlp": "relu2"}, "geglu": {"mlp": "geglu"},
@@ -273,6 +285,9 @@ def check_ranks(base, kind, tensor, context, expert=1):
     assert (tensor * expert * experts, tensor * dense) == (own.expert, own.tensor + tensor * own.replicated)
     # all tensor ranks get the tokens of the experts they share, and select keys themselves
     twice = (tensor - 1) * (whole.kept.received + whole.kept.copied) * 64
+    for core in (one for one in whole.operations if isinstance(one, Attention) and not selective):
+        # each of the ranks has a head of keys and one of values, of 16 bits, though there are fewer of them
+        twice += max(0, tensor - core.kv_heads) * (core.key_size + core.value_size) * 2 * 64
     assert divided.kept * tensor * context == pytest.approx(alone.kept + twice, rel=1e-6)
 
 

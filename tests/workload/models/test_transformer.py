@@ -190,4 +190,5 @@ def test_parallelism_that_does_not_divide_is_refused(name, ranks, said):
 
 def test_parallelism_that_divides_is_accepted():
     model("mixtral-8x7b").check_division(tensor=8, expert=8)
+    model("llama3-8b").check_division(tensor=16)  # two ranks copy each head of keys
     model("resnet-50").check_division()

@@ -7,8 +7,10 @@
 Amounts are per token, as in `hybrid_des.workload.models.layer`; h is the hidden size.
 """
 
+from dataclasses import replace
+
 from hybrid_des.workload.models.amounts import ELEMENT, Kept
-from hybrid_des.workload.models.layer import OPS, Module, Part, linear
+from hybrid_des.workload.models.layer import OPS, Layer, Module, Part, linear
 from hybrid_des.workload.models.operations import Elementwise
 
 
@@ -62,6 +64,18 @@ def checkpointed_experts(h: int, queries: int, keys: int, active: int, inner: in
         unconverted=experts,
     )
     return Part(modules=(ops,))
+
+
+def weighed(layer: Layer) -> Layer:
+    """A layer that keeps its experts' results too, which the router's weights multiply.
+
+    The gradient of these weights needs them (Hugging Face transformers, integrations/moe.py; mlc-ai/pith-train,
+    forward_stage5; torchtitan keeps inputs that they multiply instead, or results in 32 bits: models/moe/moe.py).
+    Megatron-LM multiplies inside of the activation (weighted_bias_swiglu_impl), which keeps its input anyway.
+    """
+    more = Kept(sequence=layer.dispatched)
+    again = (one._replace(kept=one.kept + more) if one.name in ("moe", OPS) else one for one in layer.modules)
+    return replace(layer, kept=layer.kept + more, modules=tuple(again)) if layer.dispatched else layer
 
 
 def checkpointed(h: int, queries: int, keys: int, ffn: int, *, gated: bool) -> Part:

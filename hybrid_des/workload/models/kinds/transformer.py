@@ -35,7 +35,7 @@ from hybrid_des.workload.models.frozen import Adapters, Frozen, fine_tuned
 from hybrid_des.workload.models.kinds.checks import check_blocks, sources_of
 from hybrid_des.workload.models.kinds.feed_forward import second_half, up_width
 from hybrid_des.workload.models.kinds.pattern import Pattern, changes_to, expanded, names_in, order_of, without_none
-from hybrid_des.workload.models.kinds.pytorch_llama import checkpointed, checkpointed_experts, eager_norms
+from hybrid_des.workload.models.kinds.pytorch_llama import checkpointed, checkpointed_experts, eager_norms, weighed
 from hybrid_des.workload.models.kinds.registration import ModelRefusal, kind
 from hybrid_des.workload.models.kinds.streams import contracted, mixed_streams
 from hybrid_des.workload.models.layer import (
@@ -147,7 +147,7 @@ class Transformer(Block):
 @lru_cache(maxsize=16)  # many scenarios of one model, as in sweeps and searches
 def transformer(options: Transformer) -> Model:
     """Embedding, blocks, and logits with loss."""
-    of_blocks = block_options(options)
+    of_blocks, multiplies = block_options(options), options.written in ("pytorch", "compiled")
     if options.written != "megatron" and not all(one.pytorch for one in of_blocks):
         copies = {id(one): one.model_copy(update={"written": "megatron"}) for one in (options, *of_blocks)}
         options, *of_blocks = [copies[id(one)] for one in (options, *of_blocks)]
@@ -156,7 +156,8 @@ def transformer(options: Transformer) -> Model:
         raise ModelRefusal("adapters", "are beside frozen GEMMs; expected `frozen: all`, or a number of blocks")
     if isinstance(options.frozen, int) and options.frozen > options.layers:
         raise ModelRefusal("frozen", f"{options.frozen} of only {options.layers} layers")
-    model = Model(options.sequence, (_embedding(options), *blocks(of_blocks), *ends), "sequence")
+    layers = _embedding(options), *blocks(of_blocks), *ends
+    model = Model(options.sequence, tuple(map(weighed, layers)) if multiplies else layers, "sequence")
     return fine_tuned(model, options.frozen, options.adapters)
 
 
