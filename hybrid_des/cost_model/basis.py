@@ -25,7 +25,7 @@ from hybrid_des.scenario.sections.training import (
     Schedule,
     Workload,
 )
-from hybrid_des.scenario.stacks import framework_of
+from hybrid_des.scenario.stacks import STACKS, framework_of
 from hybrid_des.workload.models.operations import Attention, CoreForm, Scores, Taught
 
 
@@ -129,6 +129,11 @@ class CostBasis(NamedTuple):
         framework = framework_of(self.model)
         converted = framework is not None and framework.keeps_converted
         return self.precision if converted or self.precision in WIDE else "bf16"
+
+    @property
+    def gathers(self) -> tuple[int, int, int]:
+        """As `Stack.gathers`, of the framework."""
+        return (framework_of(self.model) or STACKS["megatron"]).gathers
 
     @property
     def element(self) -> int:
