@@ -185,8 +185,9 @@ def _is_calibrated(scenario: Scenario) -> bool:
 
 
 def _stack(model: ModelChoice) -> str:
-    """The software that a model is written for, or that its kind has."""
-    return str(getattr(model.options, "written", None) or kinds.find(model.kind).facts["framework"] or "")
+    """The software that a model is written for, or that its kind has; transformers runs as PyTorch does."""
+    written = getattr(model.options, "written", None) or kinds.find(model.kind).facts["framework"] or ""
+    return "pytorch" if written == "transformers" else str(written)
 
 
 class Recorded(NamedTuple):

@@ -25,7 +25,7 @@ from hybrid_des.scenario.sections.training import (
     Schedule,
     Workload,
 )
-from hybrid_des.scenario.stacks import framework_of
+from hybrid_des.scenario.stacks import STACKS, framework_of
 from hybrid_des.workload.models.operations import Attention, CoreForm, Scores, Taught
 
 
@@ -135,6 +135,11 @@ class CostBasis(NamedTuple):
         """Whether tensors have several samples, token by token."""
         framework = framework_of(self.model)
         return self.microbatch_size > 1 and self.load is None and framework is not None and framework.interleaves
+
+    @property
+    def gathers(self) -> tuple[int, int, int]:
+        """As `Stack.gathers`, of the framework."""
+        return (framework_of(self.model) or STACKS["megatron"]).gathers
 
     @property
     def element(self) -> int:

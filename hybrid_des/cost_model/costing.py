@@ -210,12 +210,15 @@ class Costing:
             return without_work(like)
         costs = self.parts(layer, received)
         moved = costs.offloaded
-        forward, backward = self._passes(layer, costs, moved)
+        forward, backward = self._passes(layer, costs)
         host = forward - costs.times.forward, backward - (costs.times.input + costs.times.weight + costs.again)
         moving = like.moving if like else _moving(costs)
         collectives = tuple(self._among(costs.forward, moving)), tuple(self._among(costs.backward, moving))
         waits = [sum(one.repeats * one.waits for one in way) for way in collectives]
-        reserved = costs.widest if layer.place == "last" else 0  # logits, during another layer's backward
+        chunked = self.basis.operators.loss == "chunked" and self.basis.parallel.pipeline == 1
+        between = chunked and layer.place == "last" and not layer.is_block  # held between forward and backward only
+        reserved = costs.widest if layer.place == "last" and not between else 0  # during another layer's backward
+        kept, more = (0, costs.kept) if between else (costs.kept - moved, moved)
         shared = ELEMENT * later if self._dense.gradients > 1 else 0  # whole until both gradients are added
         return StageCosts(
             states=self._states(
@@ -229,13 +232,13 @@ class Costing:
             backward=rounded(backward * PICOSECONDS_PER_SECOND) + waits[1],
             weight=rounded(costs.times.weight * PICOSECONDS_PER_SECOND),
             message=costs.message,
-            kept=costs.kept - moved,
+            kept=kept,
             weight_share=costs.weight_share,
             reserved=reserved + max(0, shared),
-            transient=costs.transient + moved - reserved - abs(shared),
+            transient=costs.transient + more - reserved - abs(shared),
             transients=(
-                costs.transient + moved - costs.weight_gradients - reserved,
-                costs.transient + moved - costs.widest - abs(shared),
+                costs.transient + more - costs.weight_gradients - reserved,
+                costs.transient + more - costs.widest - abs(shared),
             ),
             again=rounded(costs.again * PICOSECONDS_PER_SECOND),
             traffic=traffic_of(*collectives),
@@ -246,6 +249,7 @@ class Costing:
             end=not layer.is_block,
             passed=layer.passed,
             host_times=HostTimes(*(rounded(each * PICOSECONDS_PER_SECOND) for each in host)),
+            alone=costs.alone + moved if costs.alone else 0,
         )
 
     def _among(self, exchanges: Sequence[Exchange], moving: Fraction) -> Iterator[LayerCollective]:
@@ -307,15 +311,16 @@ class Costing:
         lighter = self._dense.state - self.basis.optimizer.state_bytes
         saved = lighter * sum(Fraction(one.elements, self._division(one.expert).optimizer) for one in matrices)
         away = int(self.basis.offload.optimizer * round(self._dense.state * updated - saved))
+        on_host = [int(self.basis.offload.parameters * size) for size in (weights + fixed, gradients)]
         resident = self._dense.bytes(dense, self._gradient) + self._experts.bytes(experts, self._gradient)
         state = float(self._dense.state - saved / Fraction(updated)) if saved else float(self._dense.state)
         took = max(self._device.update(float(updated), state), away / self._host)
         return ModelStates(
             parameters=dense,
             experts=experts,
-            resident=resident + fixed + sum(copies) - away - int(saved),
-            weights=weights + fixed,
-            gradients=gradients,
+            resident=resident + fixed + sum(copies) - away - int(saved) - sum(on_host),
+            weights=weights + fixed - on_host[0],
+            gradients=gradients - on_host[1],
             optimizer=round(took * PICOSECONDS_PER_SECOND),
             frozen=frozen,
             frozen_experts=frozen_experts,
@@ -323,7 +328,16 @@ class Costing:
             matrices=matrices,
         )
 
-    def _passes(self, layer: Layer, costs: LayerCosts, moved: int) -> tuple[float, float]:
+    def _copied(self, costs: LayerCosts) -> tuple[float, float]:
+        """Bytes that cross the link to the host in forward and backward: activations, weights, then gradients too."""
+        share = self.basis.offload.parameters
+        divided = list(zip((self._experts, self._dense), costs.parameters, costs.frozen, strict=True))
+        weights = sum(Fraction(self.basis.element * (own + fixed), by.weights) for by, own, fixed in divided)
+        gradients = sum(self._gradient * own / by.gradients for by, own, _ in divided)
+        there = costs.offloaded + float(share * weights)
+        return there, there + float(share * gradients)
+
+    def _passes(self, layer: Layer, costs: LayerCosts) -> tuple[float, float]:
         """Seconds of forward and backward: of computation, its launches, or copies to and from the host, beside it."""
         launched = self._launched(layer)
         overhead = float(self.efficiency.layer_overhead) if layer.place == "block" else 0.0
@@ -336,14 +350,15 @@ class Costing:
             floors[1] += floors[0]
         launches = [float(self.efficiency.launch) * sum(each) for each in zip(kernels, calls, strict=True)]
         there, back = map(max, floors, launches)
-        computed, copied = costs.times.input + costs.times.weight + costs.again, moved / self._host
+        computed = costs.times.input + costs.times.weight + costs.again
+        copies = [size / self._host for size in self._copied(costs)]
         before = 0.0
         if self._loses_lead(layer):
             inside = [took.forward for one, took in costs.operations if getattr(one, "expert", False)]
             before = costs.times.forward - sum(inside)
             there = max(floors[0], float(self.efficiency.launch) * (kernels[0] + AFTER_TOKENS))
-        forward = before + larger(costs.times.forward - before, max(there, copied))
-        return forward, 0.0 if layer.passed else larger(computed, max(back, copied))
+        forward = before + larger(costs.times.forward - before, max(there, copies[0]))
+        return forward, 0.0 if layer.passed else larger(computed, max(back, copies[1]))
 
     def _loses_lead(self, layer: Layer) -> bool:
         """Whether the host, for which graphs launch all else, begins to launch experts when their tokens have arrived.

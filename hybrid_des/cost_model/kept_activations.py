@@ -44,9 +44,16 @@ def kept_bytes(layer: Layer, basis: CostBasis, modules: Sequence[Module], *, sco
     kept, routed = _kept_per_token(
         layer, tuple(modules), t, basis.parallel.of_expert, eager=eager, precision=basis.kept_precision
     )
-    inner = kept.tensor + (_scores(layer, kept.scores, basis) if scores else 0) + basis.element * copied_keys(layer, t)
+    inner = kept.tensor + _merged(layer, basis) + (_scores(layer, kept.scores, basis) if scores else 0)
+    inner += basis.element * copied_keys(layer, t)
     of_others = (basis.routed - basis.tokens) * routed  # more, or less, than if all ranks had as many tokens
     return rounded_up(basis.tokens * (kept.sequence / basis.regular + inner / t + routed + kept.copied) + of_others)
+
+
+def _merged(layer: Layer, basis: CostBasis) -> int:
+    """Bytes per token of attention's result in a second layout, kept by autograd: merged blocks lie head by head."""
+    cores = (one for one in layer.operations if isinstance(one, Attention) and basis.context > 1 and layer.gradient)
+    return sum(basis.element * one.heads * one.value_size for one in cores)
 
 
 @lru_cache(maxsize=256)

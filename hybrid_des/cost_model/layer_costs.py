@@ -13,6 +13,9 @@ A rank has m tokens of a micro-batch. Traffic per layer and micro-batch, in byte
 
 Recomputation: `full` repeats the forward of every block and its traffic before the backward and keeps the block's
 input alone; `selective` repeats the attention core and does not keep the score matrices.
+
+A backward holds most during that of its MLP or, where keys and values are gathered, during that of attention: what was
+kept before that, and (`Stack.gathers`) keys, values and their gradients of whole samples.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from hybrid_des.collectives.token_exchange import TokenExchange
 from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.elementwise import is_array, larger, times_up
 from hybrid_des.cost_model.kept_activations import UNCONVERTED, copied_keys, kept_bytes, weight_share
-from hybrid_des.cost_model.losses import gathers_logits, logits_again, widest_bytes
+from hybrid_des.cost_model.losses import at_a_time, gathers_logits, logits_again, widest_bytes
 from hybrid_des.cost_model.operation_times import EIGHT_BITS, ELEMENT, HEAD, OPERANDS, Device, ProductUse, Times
 from hybrid_des.workload.models.amounts import Parameters
 from hybrid_des.workload.models.frozen import JOINED
@@ -111,6 +114,7 @@ class LayerCosts:
         transient: bytes that exist only while the layer's backward runs.
         widest: the part of them that is gradients of activations.
         weight_gradients: the part of them that is 16-bit gradients of weights.
+        alone: bytes that exist only during the backward of attention, when there are no logits; 0: fewer than those.
         offloaded: bytes of `kept` that the host holds.
         message: bytes passed on to the next layer.
         parameters: numbers of trained ones held by the rank: those of experts, and others.
@@ -128,6 +132,7 @@ class LayerCosts:
     transient: int = 0
     widest: int = 0
     weight_gradients: int = 0
+    alone: int = 0
     parameters: tuple[int, int] = (0, 0)
     frozen: tuple[int, int] = (0, 0)
     offloaded: int = 0
@@ -152,17 +157,21 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     core = _core(parts)
     recompute = basis.recompute if layer.is_block else "none"
     full = recompute == "full"
-    modules = _outermost(layer.modules, recompute) if isinstance(recompute, tuple) else []
+    tiled = ("mlp",) if basis.operators.mlp_again else ()
+    modules = _outermost(layer.modules, (*(recompute if isinstance(recompute, tuple) else ()), *tiled))
     scores = recompute != "selective" and not full
     counted = kept = kept_bytes(layer, basis, modules, scores=scores)
     whole = kept_bytes(layer, basis, (), scores=True) if modules or recompute == "selective" else kept
     more = basis.efficiency.kept if basis.efficiency is not None and layer.is_block else Fraction(1)
     kept = times_up(kept, more)
-    widest = widest_bytes(layer, basis)
+    inner, of_tile = _tiled(layer, basis)
+    widest = widest_bytes(layer, basis) + of_tile
     inputs = -(-layer.output * layer.streams * basis.tokens // basis.regular)
     parameters = _parameters(layer.parameters, basis)
     gradients = basis.element * (sum(parameters) + copied_parameters(layer, basis))
-    repeated = kept if full else times_up(whole - counted, more)
+    repeated = kept if full else times_up(whole - counted - inner, more)
+    beside = gradients + repeated + _whole_inputs(layer, basis) + times_up(basis.tokens, Fraction(layer.gradient))
+    keys = _gathered_keys(layer, basis)
     left = _last_product(forward, parts, device) if full and layer.batch_first else NOTHING_LEFT
     again = {"selective": core.forward, "full": times.forward - left.seconds}
     repeats = _less(forward, left.sums) if full else _gathered_again(layer, forward, modules)
@@ -170,12 +179,14 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
         operations=parts,
         times=times,
         again=logits_again(layer, basis, parts, full=full)
-        + (_again(parts, modules, repeats, basis, device) if modules else again.get(str(recompute), 0.0)),
+        + (_again(parts, modules, () if full else repeats, basis, device) if modules else 0.0)
+        + again.get(str(recompute), 0.0),
         forward=forward,
         backward=(*repeats, *backward),
         kept=inputs if full else kept,
         weight_share=weight_share(layer, basis, inputs if full else counted),
-        transient=widest + gradients + repeated + _whole_inputs(layer, basis),
+        transient=widest + beside,
+        alone=beside + keys - times_up(_behind(layer, basis) - inner, more) if keys else 0,
         widest=widest,
         weight_gradients=gradients,
         message=-(-layer.output * layer.streams * basis.tokens // basis.parallel.tensor),
@@ -195,6 +206,30 @@ def _copied_by_graphs(layer: Layer) -> Elementwise:
     results = 1 if layer.routing is None else 2 + any(one.name == "shared_experts" for one in layer.modules)
     copied = 2 * layer.output * layer.streams
     return Elementwise("copies around graphs", copied, results * copied, "sequence")
+
+
+def _tiled(layer: Layer, basis: CostBasis) -> tuple[int, int]:
+    """Bytes inside an MLP that the backward computes again tile by tile, and those of a tile."""
+    width = sum(one.kept.tensor for one in layer.modules if one.name == "mlp") if basis.operators.mlp_again else 0
+    each = Fraction(width, basis.parallel.tensor)
+    return times_up(basis.tokens, each), times_up(at_a_time(basis.operators.mlp_tile, basis), each)
+
+
+def _behind(layer: Layer, basis: CostBasis) -> int:
+    """Bytes of activations that a backward has freed when it comes to attention."""
+    kept = layer.behind
+    return times_up(basis.tokens, Fraction(kept.sequence, basis.regular) + Fraction(kept.tensor, basis.parallel.tensor))
+
+
+def _gathered_keys(layer: Layer, basis: CostBasis) -> int:
+    """Bytes of gathered keys and values, their gradients, and what the backward of attention sums; 0 without any."""
+    cores = [one for one in layer.operations if isinstance(one, Attention) and not isinstance(one, SelectiveAttention)]
+    if basis.context == 1 or basis.parallel.context_method != "all-gather" or not cores:
+        return 0
+    queries, own, each = basis.gathers
+    core, scale = cores[0], Fraction(basis.element, ELEMENT * basis.parallel.tensor)
+    keys = core.kv_heads * (core.key_size + core.value_size) * (own + each * basis.context)
+    return times_up(basis.tokens, (core.heads * core.key_size * queries + keys) * scale)
 
 
 def _only_of_others(layer: Layer) -> Layer:

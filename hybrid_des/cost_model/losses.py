@@ -1,4 +1,4 @@
-"""Logits and their loss: bytes that exist at a time, and what a backward computes again.
+"""Logits and their loss, and activations' gradients: bytes that exist at a time; what a backward computes again.
 
 Bytes of a logit and its gradient at the same time are 8 of 32 bits each; 4 where a compiler joins all that is between
 16-bit ones; 12 for logarithms, their gradients and those of the logits, all of 32 bits; over tensor ranks 16, with an
@@ -24,14 +24,19 @@ DIVIDED = Fraction(16, 8)
 def widest_bytes(layer: Layer, basis: CostBasis) -> int:
     """Bytes that exist only while the backward of a layer runs: activations' gradients, or logits and theirs."""
     if layer.place != "last":
-        return times_up(basis.tokens, layer.transient * Fraction(1) / basis.parallel.tensor)
+        tile = basis.operators.mlp_tile if any(one.name == "mlp" for one in layer.modules) else None
+        return times_up(at_a_time(tile, basis), layer.transient * Fraction(1, basis.parallel.tensor))
     divided = 1 if gathers_logits(basis) else basis.parallel.tensor
     if basis.operators.loss != "chunked":
         return times_up(basis.tokens, layer.transient * _relative(basis) / divided)
     if basis.operators.loss_chunk is None:
         return times_up(basis.tokens, Fraction(0))
-    tokens = -larger(-basis.tokens, -basis.operators.loss_chunk)
-    return times_up(tokens, layer.transient * EIGHT["eager"] / divided)
+    return times_up(at_a_time(basis.operators.loss_chunk, basis), layer.transient * EIGHT["eager"] / divided)
+
+
+def at_a_time(most: int | None, basis: CostBasis) -> int:
+    """Tokens of a rank that are processed at a time, if those are at most so many."""
+    return basis.tokens if most is None else -larger(-basis.tokens, -most)
 
 
 def _relative(basis: CostBasis) -> Fraction:

@@ -183,7 +183,7 @@ def beside_activations(plan: Plan, rank: int, mine: Mapping[int, Sequence[StageC
     """Bytes by which what a rank holds for a while raises its peak above that of its activations and parameters.
 
     Those of logits during another layer's backward, and transients of backwards: a split backward needs less for each
-    part, and has freed some activations when its weight part runs.
+    part, and has freed some activations when its weight part runs. Or else those that no logits exist beside.
 
     Args:
         plan: the ops.
@@ -191,7 +191,8 @@ def beside_activations(plan: Plan, rank: int, mine: Mapping[int, Sequence[StageC
         mine: chunk → its costs for each micro-batch, or only one if they are the same for all.
     """
     reserved = sum(max(cost.reserved for cost in costs) for costs in mine.values())
-    return reserved + _transient(plan, rank, mine)
+    alone = max((cost.alone for costs in mine.values() for cost in costs), default=0)
+    return max(reserved + _transient(plan, rank, mine), alone)
 
 
 def _transient(plan: Plan, rank: int, mine: Mapping[int, Sequence[StageCosts]]) -> int:

@@ -133,7 +133,8 @@ def _model(scenario: Scenario) -> list[str]:
         return []
     model, parallel, schedule = scenario.model.network, scenario.parallel, scenario.schedule
     tokens = f" of {model.tokens:,} tokens" if model.sample == "sequence" else ""
-    away = ("optimizer state", scenario.offload.optimizer), ("activations", scenario.offload.activations)
+    names = {"optimizer": "optimizer state", "parameters": "weights and gradients", "activations": "activations"}
+    away = [(what, getattr(scenario.offload, key)) for key, what in names.items()]
     sizes = [
         f"{scenario.model.base or scenario.model.kind}: {_large(model.parameters)} parameters",
         "" if scenario.data else f"{count(schedule.microbatch_size, model.sample)}{tokens} per micro-batch",
@@ -281,7 +282,8 @@ def _stack(facts: Mapping[str, Any]) -> Iterator[Fact]:
 def _host_bound(scenario: Scenario, breakdown: StepBreakdown) -> list[Fact]:
     """The share of the step in which GPUs wait for the host to launch kernels, if it is large."""
     reached, share = scenario.efficiency, float(breakdown.shares[HOST])
-    if reached is None or not reached.launch or scenario.offload.activations or share < HOST_BOUND:
+    copies = scenario.offload.activations or scenario.offload.parameters
+    if reached is None or not reached.launch or copies or share < HOST_BOUND:
         return []
     return [Fact("host-bound", format_share(share), "of the step waits for launches (efficiency.launch, cuda_graphs)")]
 

@@ -165,6 +165,8 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
             f"{OPS}: what it repeats is not known of all kinds of layers of this model; expected a level or modules"
         )
         yield misfit(message, "recompute", "model")
+    if scenario.operators.mlp_tile is not None and "mlp" not in held:
+        yield misfit("this model has no MLP outside experts", "operators.mlp_tile", "model")
     reached = 0.0 if scenario.efficiency is None else float(scenario.efficiency.attention)
     kernel, gpu = scenario.operators.attention, scenario.cluster.kinds[0].gpu.name
     yield from misfits_of_attention(kernel, scenario.model.options, gpu, reached)
@@ -217,7 +219,8 @@ def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
         yield misfit(message, "recompute_layers", "recompute", "model")
     yield from misfits_of_sharding(scenario.sharding, scenario.overlap, scenario.gradients, scenario.workload)
     yield from misfits_of_operators(scenario.operators)
-    yield from misfits_of_offload(scenario.offload, scenario.recompute)
+    gathers = scenario.fsdp and scenario.sharding == "zero-3" and scenario.shards.reshard is not False
+    yield from misfits_of_offload(scenario.offload, scenario.recompute, gathers=gathers)
     yield from misfits_of_optimizer(scenario.optimizer, scenario.sharding)
     yield from misfits_of_shards(scenario.shards, scenario.parallel, scenario.sharding, layered=scenario.fsdp)
     if scenario.workload is not None:

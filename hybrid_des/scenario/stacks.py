@@ -4,7 +4,7 @@
 |---|---|---|---|---|
 | megatron | fused, fused | cudnn | per-expert | 115 us |
 | deepspeed | fused, eager | cudnn | per-expert | 115 us |
-| pytorch | eager, eager | flash-2 | fused | 115 us |
+| pytorch, transformers | eager, eager | flash-2 | fused | 115 us |
 | compiled | fused, compiled | flash-2 | fused | 115 us |
 | jax | fused, compiled | cudnn | fused | 0 |
 
@@ -21,6 +21,15 @@ eager stack: layers of an A100's host take at least 3.0 to 3.9 ms for 13 operato
 profiles of github.com/VIA-Research/vTrain: 95 to 120 us). Twelve steps of six sources that wait for their hosts ask for
 110, with any of the sources left out for 102 to 110, by which that source is 2.5 to 7.4 % off (by 115, 2.5 to 9.0 %):
 docs/background/accuracy_details.md. Models that are no transformers have no default: none was measured.
+
+Context ranks that gather keys and values (`context_method: all-gather`) hold those of whole samples during attention.
+Megatron-LM holds their gradients as well before it scatters them, 16 bits each (TransformerEngine,
+AttnFuncWithCPAndKVAllGather in context_parallel.py). PyTorch passes gradients on instead, and sums them in 32 bits
+(_templated_ring_attention_backward in torch/distributed/tensor/experimental/_context_parallel/_attention.py, whose
+defaults are convert_to_f32 and ALL_GATHER). Per element of queries, these are their sum (4), and gradients of a block
+and of the one before (2 + 2), which the kernel sums in 32 bits (4; Dao, arXiv 2307.08691). Per element of keys and
+values, a joined copy (2), gradients of two blocks, of half of the keys each (2), and sums three times: held, joined to
+be sent, and received (12).
 
 With gradients, unless told otherwise, the framework of a stack does this.
 
@@ -69,6 +78,8 @@ class Stack(NamedTuple):
         blocks, loss, attention, kernel, launch: as in the scenario.
         keeps_converted: whether products in few bits keep inputs as they converted them.
         interleaves: whether tensors have all samples of a micro-batch token by token, not one after the other.
+        gathers: bytes of a backward that gathers keys and values, per element of a token's queries, of its keys and
+            values, and of these for each context rank.
     """
 
     name: str
@@ -82,17 +93,19 @@ class Stack(NamedTuple):
     launch: str = "115 us"
     keeps_converted: bool = True
     interleaves: bool = True
+    gathers: tuple[int, int, int] = (0, 0, 4)
 
 
-_PYTORCH = Stack(
-    "PyTorch", overlaps=True, rule="ddp", attention="flash-2", kernel="fused", keeps_converted=False, interleaves=False
-)
+_PYTORCH = Stack("PyTorch", overlaps=True, rule="ddp", attention="flash-2", kernel="fused", keeps_converted=False,
+                 interleaves=False, gathers=(12, 16, 2))  # fmt: skip
+_EAGER = _PYTORCH._replace(blocks="eager", loss="eager")
 STACKS: Mapping[str, Stack] = {
     "megatron": Stack("Megatron-LM", besides="; NeMo's recipes overlap"),
     "deepspeed": Stack("Megatron-DeepSpeed", loss="eager"),
-    "pytorch": _PYTORCH._replace(blocks="eager", loss="eager"),
+    "pytorch": _EAGER,
+    "transformers": _EAGER,
     "compiled": _PYTORCH._replace(loss="compiled"),
-    "jax": _PYTORCH._replace(name="JAX", loss="compiled", attention="cudnn", launch="0 us"),
+    "jax": _PYTORCH._replace(name="JAX", loss="compiled", attention="cudnn", launch="0 us", gathers=(0, 0, 4)),
 }  # by the value of `model.written`
 LAYERED = ("zero-2", "zero-3")  # what FSDP shards
 OF_TRANSFORMERS = ("transformer", "vision")  # kinds with the operators that were counted

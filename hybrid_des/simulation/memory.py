@@ -96,7 +96,7 @@ def memory_parts(costs: Costs, pipeline_rank: int, peak: int, lane: int = 0) -> 
     resident = costs.held(pipeline_rank, lane)
     states = [stage.states for (rank, _), stage in costs.stages.items() if rank == pipeline_rank]
     given = sum(one.resident for one in states)
-    if not given:
+    if not any(stage.layers for stage in costs.stages.values()):
         return {"parameters, gradients and optimizer": resident, "activations": peak - resident}
     weights, gradients = sum(one.weights for one in states), sum(one.gradients for one in states)
     return {

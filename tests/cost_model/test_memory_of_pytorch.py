@@ -46,7 +46,8 @@ def test_replicas_divide_the_stated_state():
 
 def test_a_chunked_loss_holds_hardly_any_logits():
     compiled, chunked = (figures(ONE, {"operators": {"loss": how}}) for how in ("compiled", "chunked"))
-    assert max(compiled["peak_memory_bytes"]) - max(chunked["peak_memory_bytes"]) == 4 * TOKENS * 4096
+    inputs = 2 * 2 * TOKENS * 512  # of the last norm and of the logits, gone before the backward of blocks
+    assert max(compiled["peak_memory_bytes"]) - max(chunked["peak_memory_bytes"]) == 4 * TOKENS * 4096 + inputs
     assert compiled["step_time_s"] == chunked["step_time_s"]
 
 

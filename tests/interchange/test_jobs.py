@@ -115,6 +115,22 @@ def test_of_several_files_the_last_counts(tmp_path):
     assert (values["sharding"], values["parallel.data"], values["cluster.nodes"]) == ("zero-3", 16, 2)
 
 
+def test_states_on_hosts_need_layers_that_are_gathered_again(tmp_path):
+    text = "distributed_type: FSDP\nnum_processes: 8\nfsdp_config: {fsdp_offload_params: true"
+    text += ", fsdp_reshard_after_forward: "
+    again, once = (read_job([written(tmp_path, f"{text}{word}}}\n")]) for word in ("true", "false"))
+    assert (again.values["offload.optimizer"], again.values["offload.parameters"]) == (1, 1)
+    assert (once.values["offload.optimizer"], "offload.parameters" in once.values) == (1, False)
+    assert any(line.startswith("offload.parameters: 0") for line in once.assumed)
+    assert not any(line.startswith("offload") for line in again.assumed)
+
+
+def test_blocks_of_keys_that_pytorch_passes_on_are_a_ring(tmp_path):
+    cards = "parallelism_config: {parallelism_config_cp_size: 4, parallelism_config_cp_comm_strategy: alltoall}\n"
+    job = written(tmp_path, f"distributed_type: FSDP\nnum_processes: 8\n{cards}")
+    assert read_job([job]).values["parallel.context_method"] == "ring"
+
+
 def test_operators_of_latent_attention_are_asked_for(tmp_path):
     text = "model: {name: deepseek_v3, flavor: 671B}\ntraining: {seq_len: 4096, local_batch_size: 4}\n"
     file = written(tmp_path, text)

@@ -169,7 +169,9 @@ def _unsaid_ways(scenario: Scenario, values: Values) -> Iterator[str]:
         "experts.capacity_factor": scenario.experts.capacity_factor is not None,
         "experts.delay_weight": experts and scenario.experts.delay_weight,
         "offload.optimizer: with weights and gradients, --training.enable_cpu_offload": scenario.offload.optimizer,
+        "offload.parameters: with the optimizer's state, the same flag": scenario.offload.parameters,
         "offload.activations": scenario.offload.activations,
+        "operators.mlp_tile": scenario.operators.mlp_tile,
         f"cuda_graphs: {scenario.cuda_graphs}": scenario.cuda_graphs != "none",
     }
     return (line for line, holds in lines.items() if holds)

@@ -56,7 +56,7 @@ def complete(values: dict[str, Any], stated: Mapping[str, Any], layers: int | No
     known = {**values, **stated}
     assumed += _replicas(values, known, taken, name)
     assumed += [*_sharding(values, known, taken), *_stages(values, known, taken, layers)]
-    assumed += _optimizer(values)
+    assumed += [*_optimizer(values), *_offload(values, known)]
     for path, axis in _OF_AXES.items():
         if known.get(axis, 1) == 1:
             values.pop(path, None)
@@ -129,6 +129,14 @@ def _sharding(values: dict[str, Any], known: Mapping[str, Any], taken: Mapping[s
         return [f"sharding: {sharding}: over all replicas, where ranks of the job shard in groups of {group}"]
     values |= {"shards.ranks": group} | ({"shards.outside": "zero-1"} if taken["secondary"] else {})
     return []
+
+
+def _offload(values: dict[str, Any], known: Mapping[str, Any]) -> list[str]:
+    """Weights and gradients stay on GPUs where layers are not gathered for each use."""
+    again = known.get("parallel.pipeline", 1) == 1 or values.get("shards.reshard")
+    if (values.get("sharding") == "zero-3" and again) or not values.pop("offload.parameters", None):
+        return []
+    return ["offload.parameters: 0: weights on hosts are described with zero-3 that gathers layers for each use only"]
 
 
 def _optimizer(values: dict[str, Any]) -> list[str]:

@@ -30,6 +30,10 @@ class Operators(Section):
     """With `loss: chunked`: tokens at a time, whose logits and gradients take 12 bytes each. Default: hardly any."""
     loss_again: Flag = False
     """With `loss: chunked`: whether the backward computes the logits again; otherwise the forward forms gradients."""
+    mlp_tile: Count | None = None
+    """Tokens of a rank that an MLP processes at a time, whose gradients exist at a time. Default: all."""
+    mlp_again: Flag = False
+    """With `mlp_tile`: whether the backward computes each tile again, of which nothing inside the MLP is kept."""
     logits: Annotated[Literal["sharded", "gathered"], choice("sharded", "gathered")] = "sharded"
     """Of tensor ranks: each has its part of the vocabulary, or all of it, gathered before the loss.
 
@@ -37,7 +41,9 @@ class Operators(Section):
 
 
 def misfits_of_operators(operators: Operators) -> Iterator[Problem]:
-    """Keys of chunked losses beside another loss."""
+    """Keys of chunked losses beside another loss, and of tiles without any."""
+    if operators.mlp_again and operators.mlp_tile is None:
+        yield misfit("is read with `operators.mlp_tile` only", "operators.mlp_again", "operators.mlp_tile")
     for key in ("loss_chunk", "loss_again"):
         if getattr(operators, key) and operators.loss != "chunked":
             yield misfit("is read with `loss: chunked` only", f"operators.{key}", "operators.loss")

@@ -342,6 +342,8 @@ class Offload(Section):
 
     optimizer: Share = ZERO
     """Share of the optimizer's state, which is read and written once per step."""
+    parameters: Share = ZERO
+    """With zero-3: share of weights and gradients; read before each gather of a layer, written after its backward."""
     activations: Annotated[Fraction | tuple[str, ...], Reads(_offloaded, _OFFLOADED)] = ZERO
     """Share of each block's activations, written during its forward and read during its backward.
 
@@ -433,8 +435,11 @@ def misfits_of_recompute(recompute: str | tuple[str, ...], workload: Workload) -
         yield misfit(message, "recompute", "workload.recompute")
 
 
-def misfits_of_offload(offload: Offload, recompute: str | tuple[str, ...]) -> Iterator[Problem]:
-    """Modules of which recomputation keeps nothing."""
+def misfits_of_offload(offload: Offload, recompute: str | tuple[str, ...], *, gathers: bool) -> Iterator[Problem]:
+    """Modules of which recomputation keeps nothing, and weights that no layer gathers anew."""
+    if offload.parameters and not gathers:
+        message = "is read where zero-3 gathers layers for each use; in pipelines, that is `shards.reshard: true`"
+        yield misfit(message, "offload.parameters", "sharding", "shards.reshard")
     if not isinstance(offload.activations, tuple):
         return
     if recompute == "full":

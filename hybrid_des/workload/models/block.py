@@ -21,8 +21,8 @@ from hybrid_des.workload.models.sections import (
 NONE = "none"
 Norm = Annotated[Literal["layer", "rms"], choice("layer", "rms")]
 Written = Annotated[
-    Literal["megatron", "pytorch", "compiled", "deepspeed", "jax"],
-    choice("megatron", "pytorch", "compiled", "deepspeed", "jax"),
+    Literal["megatron", "pytorch", "transformers", "compiled", "deepspeed", "jax"],
+    choice("megatron", "pytorch", "transformers", "compiled", "deepspeed", "jax"),
 ]
 AttentionKind = Annotated[Literal["plain", "flash"], choice("plain", "flash")]
 Gate = Annotated[Literal["element", "head"], choice("element", "head")]
@@ -152,6 +152,7 @@ class Block(AttentionKeys):
     There queries, keys, values and both halves of a gated MLP are products of their own; keys and values are copied for
     every query head, and context ranks exchange the copies; tensors begin with the batch, so that what tensor ranks
     gather or scatter along sequences is copied; and products of few bits convert their operands again in backwards.
+    transformers: as Hugging Face's, which copies no keys and values, and keeps what its eager operators save.
     It also sets what is fused, the kernels of attention and experts, and launches (hybrid_des/scenario/stacks.py)."""
 
     @property
@@ -173,7 +174,17 @@ class Block(AttentionKeys):
         dense = (
             self.ffn is not None and self.experts is None and self.norms is None and not (self.parallel or self.streams)
         )
-        return self.written in ("pytorch", "compiled") and plain and dense
+        return self.written in ("pytorch", "transformers", "compiled") and plain and dense
+
+    @property
+    def autograd(self) -> bool:
+        """Whether it keeps what PyTorch's operators save one by one, and copies no keys and values."""
+        return self.written == "transformers"
+
+    @property
+    def saved(self) -> int:
+        """What is kept of a norm, relative to its input: that, or the same in 32 bits and normalized in 16."""
+        return 3 if self.autograd and self.norm == "rms" else 1
 
     @property
     def head(self) -> int:

@@ -135,6 +135,8 @@ class Layer(Part):
         shares: number of an earlier block whose keys and values it uses, from 0; None: it has its own.
         frozen: parameters without a gradient, beside `parameters`.
         quantised: whether its products are in the bits of the scenario's precision, or else in 16.
+        behind: the part of `kept` that its backward has freed when it comes to attention.
+        gradient: bytes per token of the gradient of its result, where that exists until the backward ends.
         passed: whether nothing before it, and nothing in it, is trained, so that it has no backward.
         streams: residual streams of `output` bytes each that are passed on.
     """
@@ -153,6 +155,8 @@ class Layer(Part):
     passed: bool = False
     streams: int = 1
     quantised: bool = True
+    behind: Kept = NOTHING_KEPT
+    gradient: int = 0
 
     @cached_property
     def _hash(self) -> int:
@@ -216,6 +220,8 @@ def wider(layer: Layer, times: int) -> Layer:
         layer,
         operations=tuple(one if one.name == "loss" else _moving_more(one, times) for one in layer.operations),
         kept=layer.kept * times,
+        behind=layer.behind * times,
+        gradient=layer.gradient * times,
         modules=tuple(modules),
         offloads=tuple(one._replace(kept=one.kept * times) for one in layer.offloads),
         transient=layer.transient * (1 if layer.place == "last" else times),

@@ -427,10 +427,22 @@ def test_rows_of_sparse_attention_have_the_stages_of_their_recipes(monkeypatch):
 def test_rows_of_long_samples_are_those_of_one_program(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
     row_of = runpy.run_path(str(FOLDER / "trl_long_context.py"))["converted"]
-    row = row_of(published(id="trl-one", model="qwen3-8b", gpus="16", cp="16"))
-    assert (row["cluster.nodes"], row["parallel.context"]) == (2, "16")
+    raw = {"id": "trl-one", "model": "qwen3-8b", "gpus": "16", "cp": "16", "memory_gb": ""}
+    row, large = row_of(published(**raw)), row_of(published(**raw | {"model": "qwen3-32b", "memory_gb": "60.8"}))
+    assert (row["cluster.nodes"], row["parallel.context"], row["operators.mlp_tile"]) == (2, "16", "")
+    assert (large["offload.parameters"], large["operators.mlp_tile"]) == (1, 16384)
+    assert (row["measured.peak_memory_bytes"], large["measured.peak_memory_bytes"]) == ("", 60_800_000_000)
     assert row.keys() == set(columns_of("trl_long_context"))
     assert [row_of(published(**other)) for other in ({}, {"id": "trl-two", "model": "qwen3-30b-a3b"})] == [None, None]
+
+
+def test_memory_of_long_samples_is_predicted(run, rows_of):
+    corpus = FOLDER / "trl_long_context.yaml"
+    where = ("--where", "parallel.context == 8", "--json", "--jobs", "1")
+    found = json.loads(run("validate", corpus, "--rows", rows_of(corpus), *where)[1])
+    assert (found["failed"], found["peak_memory_bytes"]["n"]) == ([], 3)
+    assert found["peak_memory_bytes"]["worst_error_percent"] < 10
+    assert found["step_time_s"]["worst_error_percent"] < 10
 
 
 def titan_row(layout):

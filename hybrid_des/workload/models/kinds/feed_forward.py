@@ -42,7 +42,7 @@ def mlp(options: Block, ffn: int, prefix: str = "") -> Part:
     """Two products around an activation; their input is counted."""
     h, up = options.hidden, up_width(options, ffn)
     inner = Kept(tensor=ELEMENT * (up + ffn))
-    operations = tuple(f"{prefix}{name}" for name in ("MLP up", "activation", "MLP down"))
+    operations = tuple(f"{prefix}{name}" for name in ("MLP gate", "MLP up", "activation", "MLP down"))
     name = "shared_experts" if prefix else "mlp"
     halves = options.pytorch and options.mlp in GATED
     gate = linear("MLP gate", h, ffn, "columns", bias=options.bias) if halves else Part()

@@ -1,10 +1,15 @@
-"""What differs in a Llama as PyTorch's torchtitan writes it (torchtitan/models/llama3/model.py).
+"""What differs in a Llama as PyTorch's torchtitan writes it (torchtitan/models/llama3/model.py), or Hugging Face.
 
     queries ─┐                          gate ─► activation ─┐
     keys    ─┼─► rotation ─► copies ─► attention   up ──────┴─► × ─► down
     values  ─┘
 
 Amounts are per token, as in `hybrid_des.workload.models.layer`; h is the hidden size.
+
+Hugging Face's transformers (models/qwen3/modeling_qwen3.py, integrations/sdpa_attention.py) passes keys and values on
+without copies (enable_gqa). Autograd keeps, of a norm, its input in 32 bits and the normalized one in 16; of the MLP,
+the activation's result, which takes the place of a gradient, so that the most at a time is the same. The gradient of
+the block's result exists besides, for the residual.
 """
 
 from dataclasses import replace
@@ -14,7 +19,7 @@ from hybrid_des.workload.models.layer import OPS, Layer, Module, Part, linear
 from hybrid_des.workload.models.operations import Elementwise
 
 
-def separate_heads(h: int, queries: int, keys: int, *, bias: bool) -> Part:
+def separate_heads(h: int, queries: int, keys: int, *, bias: bool, copies: bool = True) -> Part:
     """Three products instead of one, rotations of queries and keys, copies of keys and values for all query heads.
 
     Args:
@@ -22,16 +27,18 @@ def separate_heads(h: int, queries: int, keys: int, *, bias: bool) -> Part:
         queries: elements of a token's queries.
         keys: elements of its keys, and of its values.
         bias: whether products have biases.
+        copies: whether keys and values are copied for all query heads.
     """
     names = {"queries": queries, "keys": keys, "values": keys}
     parts = [linear(name, h, width, "columns", bias=bias, shares=name != "queries") for name, width in names.items()]
-    turned, copied = queries + keys, 2 * ELEMENT * (queries + keys) if keys < queries else 0
+    turned, more = queries + keys, queries - keys if copies else 0
+    copied = 2 * ELEMENT * (queries + keys) if more else 0
     passes = (
         Elementwise("rotation", 2 * ELEMENT * turned, 2 * ELEMENT * turned, "tensor", eager=(20 * turned, 20 * turned)),
         Elementwise("copies of keys and values", copied, copied, "tensor"),
         Elementwise("sums of gradients", 0, 3 * ELEMENT * h, "sequence", eager=(0, 9 * ELEMENT * h)),
     )
-    return sum(parts, Part()) + Part(passes, kept=Kept(tensor=2 * ELEMENT * (queries - keys)))
+    return sum(parts, Part()) + Part(passes, kept=Kept(tensor=2 * ELEMENT * more))
 
 
 def checkpointed_experts(h: int, queries: int, keys: int, active: int, inner: int, *, normed: bool) -> Part:

@@ -268,6 +268,8 @@ def _block(options: Block) -> Layer:
         "halves": residuals_of(options),
         "streams": options.streams or 1,
         "quantised": options.quantised,
+        "behind": second.kept + Kept(sequence=ELEMENT * h * options.saved),
+        "gradient": ELEMENT * h if options.autograd else 0,
     }
     if options.streams:
         parts = mixed_streams(h, options.streams, residuals_of(options), parts)
@@ -310,7 +312,7 @@ def _norms(options: Block, count: int, readers: Sequence[str]) -> Part:
     moved = (4 * count + 7 * adds) * h, (6 * count + 9 * adds) * h
     eager = eager_norms(h, count, adds, layer=options.norm == "layer")
     passes = Elementwise("norms and residuals", *moved, "sequence", kernels=count + adds, eager=eager)
-    inputs = Kept(sequence=count * ELEMENT * h)
+    inputs = Kept(sequence=count * ELEMENT * h * options.saved)
     masks = Kept(sequence=residuals_of(options) * h if options.mlp == "gelu" else 0)
     again = Module("layernorm", (), inputs, bytes=2 * count * ELEMENT * h, unconverted=tuple(readers))
     halves = residuals_of(options)
@@ -323,6 +325,8 @@ def _checkpointed(options: Block) -> Part | None:
     """What checkpointing by operators repeats, known of attention without variants, with an MLP or experts."""
     h, experts = options.hidden, options.experts
     queries, keys = (heads * options.head for heads in (options.heads, options.kv_heads or options.heads))
+    if options.autograd:
+        return None
     if options.pytorch:
         return checkpointed(h, queries, keys, options.ffn or 0, gated=options.mlp in GATED)
     variant = options.norms or options.parallel or options.beside or not options.plain_core

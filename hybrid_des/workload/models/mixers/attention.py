@@ -34,7 +34,7 @@ def attention(block: Block) -> Part:
     gate = {"element": a * value, "head": a}.get(block.gate or "", 0)
     width = queries + keys + values + gate
     if block.pytorch:
-        inputs = separate_heads(h, queries, keys, bias=block.bias)
+        inputs = separate_heads(h, queries, keys, bias=block.bias, copies=not block.autograd)
     else:
         inputs = linear("queries, keys, values", h, width, "columns", bias=block.bias)
     return (
@@ -58,7 +58,7 @@ def _norms(block: Block, queries: int, keys: int) -> Part:
     sizes = [size for size in (queries, keys) if size]
     whole = [Parameters(tensor=size) for size in sizes]
     own = whole if block.qk_norm == "layer" else [Parameters(replicated=block.head)] * len(sizes)
-    return Part((passes,), kept=Kept(tensor=ELEMENT * width)) + weights(*own)
+    return Part((passes,), kept=Kept(tensor=ELEMENT * width * block.saved)) + weights(*own)
 
 
 def gating(width: int, gate: int) -> Part:
@@ -70,7 +70,7 @@ def gating(width: int, gate: int) -> Part:
 def core(block: Block, kv_heads: int, key: int, value: int, cache: Cache) -> Part:
     """Attention without its projections, with the copy between both layouts of heads."""
     a, s, flash = block.heads, block.sequence, block.attention == "flash"
-    sent, chunk = a if block.pytorch else kv_heads, block.attention_chunk
+    sent, chunk = a if block.pytorch and not block.autograd else kv_heads, block.attention_chunk
     scored = Attention("attention", a, sent, key, value, s, block.causal, flash, block.window, chunk, cache)
     scores = 0 if flash else 5 * a * s  # softmax, dropout mask, dropout
     return scored_by(scored, a * value, scores)
