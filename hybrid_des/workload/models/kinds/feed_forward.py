@@ -42,9 +42,10 @@ def mlp(options: Block, ffn: int, prefix: str = "") -> Part:
     """Two products around an activation; their input is counted."""
     h, up = options.hidden, up_width(options, ffn)
     inner = Kept(tensor=ELEMENT * (up + ffn))
-    operations = tuple(f"{prefix}{name}" for name in ("MLP gate", "MLP up", "activation", "MLP down"))
     name = "shared_experts" if prefix else "mlp"
     halves = options.pytorch and options.mlp in GATED
+    own = ("MLP gate",) if halves else ()
+    operations = tuple(f"{prefix}{each}" for each in (*own, "MLP up", "activation", "MLP down"))
     gate = linear("MLP gate", h, ffn, "columns", bias=options.bias) if halves else Part()
     return (
         gate
