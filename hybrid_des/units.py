@@ -112,9 +112,14 @@ def split_evenly(total: int, parts: int) -> list[int]:
 
 def grouped_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
     """Items by a key; keys, and the items of each, in the order in which they appear."""
+    return collected((key(item), item) for item in items)
+
+
+def collected(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
+    """The items that each key is paired with; keys, and the items of each, in the order in which they appear."""
     groups: dict[Key, list[Item]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
+    for key, item in pairs:
+        groups.setdefault(key, []).append(item)
     return groups
 
 

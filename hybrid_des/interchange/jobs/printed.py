@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 import yaml
 
+from hybrid_des.units import collected
+
 FEWEST = 8  # values of a configuration
 _RANK = re.compile(r"((?:\[(?:rank|default)\d+\]:)+|\d+: |)(.*)")
 _OBJECT = re.compile(r"(?m)(?:^|(?<=: )|(?<= ))\{ *$")
@@ -29,10 +31,8 @@ LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 def printed_in(text: str) -> Mapping[str, Any] | None:
     """The largest configuration that a text has among other lines; None without one."""
-    groups: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        match = _RANK.fullmatch(line)
-        groups.setdefault(match[1] if match else "", []).append(match[2] if match else line)
+    lines = ((_RANK.fullmatch(line), line) for line in text.splitlines())
+    groups = collected((match[1], match[2]) if match else ("", line) for match, line in lines)
     printed = (one for lines in groups.values() for one in (*_objects(lines), *_blocks(lines), _summary(lines)))
     return max((one for one in printed if _size(one) >= FEWEST), key=_size, default=None)
 

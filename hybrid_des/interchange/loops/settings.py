@@ -21,6 +21,7 @@ import yaml
 from hybrid_des.interchange.jobs.mappings import MOST_KEYS, PROGRAM, flattened, mapping_of_words, plain_key
 from hybrid_des.interchange.jobs.printed import LOADER, literal, runs_of_yaml
 from hybrid_des.interchange.loops.log_lines import Line
+from hybrid_des.units import grouped_by
 
 FEWEST = 4  # values of a configuration
 _MOST_BLOCK = 2_000  # lines of a configuration
@@ -44,9 +45,7 @@ Settings = dict[str, Setting]
 
 def settings_in(lines: Sequence[Line]) -> Settings:
     """All settings of the start of a log, by dotted key."""
-    by_writer: dict[str, list[Line]] = {}
-    for line in lines:
-        by_writer.setdefault(line.writer, []).append(line)
+    by_writer = grouped_by(lines, lambda line: line.writer)
     settings: Settings = {}
     readers = (_commands, _arguments, _attributes, _blocks, _mappings)
     blocks = (block for own in by_writer.values() for read in readers for block in read(own))
