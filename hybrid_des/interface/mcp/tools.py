@@ -106,12 +106,7 @@ def failure(error: Exception, message: str, exit_code: int) -> Reply:
     known = Failure(**error_document(error, message, exit_code))
     facts = getattr(error, "facts", {})
     share = f"; simulated {format_share(facts['share_of_ops'], 0)} of the step's ops" if facts else ""
-    return Reply(message + share, Answer(error=known, **plain_values(facts)))
-
-
-def plain_values(values: Mapping[str, Any]) -> Any:
-    """Values as JSON holds them."""
-    return json.loads(json.dumps(values, default=str))
+    return Reply(message + share, Answer(error=known, **json.loads(json.dumps(facts, default=str))))
 
 
 def document_for(source: str, overrides: Overrides) -> Document:
