@@ -31,13 +31,12 @@ _REFERENCE = re.compile(r"\$\{(?:oc\.env:)?([\w.]+)(?:[:,]\s*([^{}]*))?\}")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def flat_mapping(text: str, name: str, *, is_file: bool = False) -> Flat:
+def flat_mapping(text: str, name: str) -> Flat:
     """The values of a text by dotted key.
 
     Args:
         text: YAML, TOML or JSON, output of a program that has one of them, or a launch line or script.
-        name: where it comes from, for errors.
-        is_file: whether `name` is the path of a script, beside which files that it sources are looked for.
+        name: the path that it comes from, beside which files that a script sources are looked for.
 
     Raises:
         UsageError: it is none of these, is nested too deeply or has too many keys.
@@ -46,7 +45,7 @@ def flat_mapping(text: str, name: str, *, is_file: bool = False) -> Flat:
     if values is None and not text.startswith("#!"):  # a script may write a configuration of another program
         values = printed_in(text)
     if values is None:
-        flat = _started(text, name, is_file=is_file)
+        flat = _started(text, name)
         if not flat:
             raise UsageError(f"{name}: expected YAML, TOML, JSON, or a launch line with flags{why}")
         return flat
@@ -149,8 +148,8 @@ def _scalar(word: str) -> Any:
         return word
 
 
-def _started(text: str, name: str, *, is_file: bool) -> Flat:
+def _started(text: str, name: str) -> Flat:
     """What the command with the most flags says, the last of several."""
-    script = read_script(text, name, {}, is_file=is_file)
+    script = read_script(text, name, {}, is_file=True)
     commands = [mapping_of_words(command.words) for command in script.started]
     return max(reversed(commands), key=len, default={}) or mapping_of_words(script.assigned)
