@@ -50,7 +50,7 @@ def goodput_page(weeks: Goodput, intervals: pd.DataFrame | None, spares: pd.Data
         verdict(verdict_of(weeks, intervals)),
         f"<h2>Where {long_time(facts['horizon_s'])} go, mean of {facts['replications']} replications</h2>",
         shares_bar(list(_parts(facts))), _unknown(weeks), _history(weeks),
-        f'<div class="multiples">{pictures}</div>', _tables(weeks), folded_text("report", weeks.report()),
+        f'<div class="multiples">{pictures}</div>', _tables(weeks), folded_text(weeks.report()),
     ]  # fmt: skip
     return study_page(weeks.scenario.name, "".join(body), charts)
 
