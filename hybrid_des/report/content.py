@@ -25,7 +25,14 @@ from hybrid_des.scenario.stacks import codec_of, framework_of, splitting_rule
 from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit, worst_peak
 from hybrid_des.simulation.memory_remedies import what_would_fit
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_number, format_seconds, format_share
+from hybrid_des.units import (
+    PICOSECONDS_PER_SECOND,
+    format_bytes,
+    format_number,
+    format_seconds,
+    format_share,
+    in_units,
+)
 
 BYTES = {
     "bytes_pipeline": "pipeline", "bytes_gradients": "gradients", "bytes_parameters": "parameters",
@@ -505,10 +512,7 @@ def _rate(number: float) -> str:
 
 def _large(number: int) -> str:
     """Format a number of parameters: "70.55 billion"."""
-    for factor, word in ((10**9, "billion"), (10**6, "million")):
-        if number >= factor:
-            return f"{number / factor:.4g} {word}"
-    return f"{number:,}"
+    return in_units(number, ((10**9, "billion"), (10**6, "million")), f"{number:,}")
 
 
 def _few(values: Sequence[str]) -> str:
