@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from hybrid_des.files import LOADER
 from hybrid_des.units import collected
 
 FEWEST = 8  # values of a configuration
@@ -26,7 +27,6 @@ _LINE_OF_YAML = re.compile(r" *(?:- .*|-|[\w./\"'-]+:(?: .*)?)")
 _SECTION = re.compile(r"\[(\w+)\](?: Non-default values.*)?:")
 _ENTRY = re.compile(r"  (\w+): (.*?)(?:  \(Mcore default: .*\))?")
 _MEMBER = re.compile(r"<\w+\.(\w+): .*>")
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def printed_in(text: str) -> Mapping[str, Any] | None:

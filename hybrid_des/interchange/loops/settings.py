@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from hybrid_des.interchange.jobs.mappings import MOST_KEYS, PROGRAM, flattened, mapping_of_words, plain_key
-from hybrid_des.interchange.jobs.printed import LOADER, literal, runs_of_yaml
+from hybrid_des.files import LOADER
+from hybrid_des.interchange.jobs.mappings import MOST_KEYS, PROGRAM, flattened, mapping_of_words, plain_key, scalar
+from hybrid_des.interchange.jobs.printed import literal, runs_of_yaml
 from hybrid_des.interchange.loops.log_lines import Line
 from hybrid_des.units import grouped_by
 
@@ -114,15 +115,7 @@ def _nodes(node: Any, at: str, block: Sequence[Line]) -> Iterator[tuple[str, Set
         if isinstance(value, yaml.MappingNode) and value.value:
             yield from _nodes(value, f"{path}.", block)
         elif isinstance(value, yaml.ScalarNode):
-            yield path, Setting(_word(value.value), block[key.start_mark.line].number)
-
-
-def _word(text: str) -> Any:
-    """A scalar of YAML as a value."""
-    try:
-        return yaml.load(text, LOADER)
-    except (yaml.YAMLError, ValueError):
-        return text
+            yield path, Setting(scalar(value.value), block[key.start_mark.line].number)
 
 
 def _mappings(lines: Sequence[Line]) -> Iterator[Settings]:
