@@ -129,7 +129,8 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     if (factor := basis.element // ELEMENT) > 1:
         layer, received = wider(layer, factor), factor * received
     if basis.empty:
-        layer = _only_of_others(layer)
+        of_others = (one for one in layer.operations if getattr(one, "expert", False))  # sent to its experts
+        layer = replace(layer, operations=tuple(of_others))
     parts = tuple((operation, _times(operation, layer, basis, device)) for operation in layer.operations)
     forward, backward = (tuple(_traffic(layer, basis, parts, received, which)) for which in (0, 1))
     if layer.passed:
@@ -171,11 +172,6 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
         frozen=_parameters(layer.frozen, basis),
         offloaded=_offloaded(layer, basis, modules, inputs if full else kept, more),
     )
-
-
-def _only_of_others(layer: Layer) -> Layer:
-    """What a rank without tokens computes of a layer: what others send to its experts."""
-    return replace(layer, operations=tuple(one for one in layer.operations if getattr(one, "expert", False)))
 
 
 def _offloaded(layer: Layer, basis: CostBasis, modules: Sequence[Module], kept: int, more: Fraction) -> int:
