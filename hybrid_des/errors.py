@@ -155,6 +155,16 @@ class Refusal(HybridDesError):
     """A schedule, collective or topology does not support the requested sizes; the message says which it supports."""
 
 
+class OptionRefusal(Refusal):
+    """An option does not fit the others, or the cluster; `option` and `at` give its path and list positions."""
+
+    def __init__(self, option: str, message: str, *at: int) -> None:
+        super().__init__(f"{option}: {message}")
+        self.option = option
+        self.message = message
+        self.at = at
+
+
 class NoRoomError(Refusal):
     """The GPUs of a loop's engines, or of its trainer, have no room for what they have to hold."""
 

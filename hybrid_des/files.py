@@ -12,6 +12,7 @@ import yaml
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, beside, one_line
 
 LARGEST = 16 * 2**20  # bytes of a text file; a run of a benchmark prints a few KiB
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 TEXTS = "a table or the output of one benchmark"
 _OPEN_STREAM = re.compile(r"/dev/stdin|/dev/fd/[0-9]+|/proc/self/fd/[0-9]+")  # ends when its writer ends
 
@@ -80,4 +81,4 @@ def read_catalogue(path: Path) -> Any:
 
 def parse_catalogue(text: str) -> Any:
     """Parse YAML of the package, by libyaml where PyYAML has it: ten times faster."""
-    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return yaml.load(text, LOADER)

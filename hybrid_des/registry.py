@@ -115,11 +115,7 @@ class Registry(Generic[T]):
 
         @wraps(build)
         def checked(*arguments: Any) -> Any:
-            try:
-                built = build(*arguments)
-            except TypeError:
-                check_call(f'{self.noun} "{name}"', build, arguments)
-                raise
+            built = called(f'{self.noun} "{name}"', build, arguments)
             if not isinstance(built, returns):
                 what = "nothing" if built is None else f"an object of type {type(built).__name__}"
                 raise UsageError(f'{self.noun} "{name}" returned {what}; expected a {returns.__name__}')
@@ -220,8 +216,8 @@ def import_file(path: str | Path) -> None:
 OPTIONS_LAST = ", the last of them its options if it is registered with options="
 
 
-def check_call(what: str, build: Any, arguments: tuple[Any, ...], hint: str = OPTIONS_LAST) -> None:
-    """Check that a user's function takes the arguments with which it is called.
+def called(what: str, build: Any, arguments: tuple[Any, ...], hint: str = OPTIONS_LAST) -> Any:
+    """What a user's function returns.
 
     Args:
         what: the function, in the message.
@@ -233,9 +229,13 @@ def check_call(what: str, build: Any, arguments: tuple[Any, ...], hint: str = OP
         UsageError: it takes others.
     """
     try:
-        inspect.signature(build).bind(*arguments)
-    except TypeError as error:
-        raise UsageError(f"{what}: {error}; it is called with {len(arguments)}{hint}") from None
+        return build(*arguments)
+    except TypeError:
+        try:
+            inspect.signature(build).bind(*arguments)
+        except TypeError as error:
+            raise UsageError(f"{what}: {error}; it is called with {len(arguments)}{hint}") from None
+        raise
 
 
 def _home(build: Any) -> str:

@@ -112,9 +112,14 @@ def split_evenly(total: int, parts: int) -> list[int]:
 
 def grouped_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
     """Items by a key; keys, and the items of each, in the order in which they appear."""
+    return collected((key(item), item) for item in items)
+
+
+def collected(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
+    """The items that each key is paired with; keys, and the items of each, in the order in which they appear."""
     groups: dict[Key, list[Item]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
+    for key, item in pairs:
+        groups.setdefault(key, []).append(item)
     return groups
 
 
@@ -132,6 +137,11 @@ def format_change(share: float, digits: int = 1) -> str:
 def format_number(number: float) -> str:
     """Format a number with four digits and without an exponent: "1.21", "12,346"."""
     return f"{number:.4g}" if abs(number) < 9999.5 else f"{number:,.0f}"
+
+
+def in_units(number: float, units: Iterable[tuple[float, str]], otherwise: str) -> str:
+    """A number in the first of these units that it reaches, with four digits."""
+    return next((f"{number / size:.4g} {unit}" for size, unit in units if number >= size), otherwise)
 
 
 SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))  # units of times that are shown
@@ -152,18 +162,14 @@ def signed_seconds(seconds: float) -> str:
 
 def format_bytes(size: float) -> str:
     """Format a size in powers of ten: "1.2 GB"."""
-    for factor, unit in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size >= factor:
-            return f"{size / factor:.4g} {unit}"
-    return f"{size:.4g} B"
+    units = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+    return in_units(size, units, f"{size:.4g} B")
 
 
 def format_binary_bytes(size: float) -> str:
     """Format a size in powers of 1024, as buffers of benchmarks are: "64 MiB"."""
-    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
-        if size >= 1024**power:
-            return f"{size / 1024**power:.4g} {unit}"
-    return f"{size:.4g} B"
+    units = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+    return in_units(size, units, f"{size:.4g} B")
 
 
 def format_bandwidth(bandwidth: Fraction | None) -> str:

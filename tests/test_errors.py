@@ -7,9 +7,8 @@ from importlib import metadata
 import pytest
 from support.paths import ROOT
 
-from hybrid_des.cluster.topologies.registration import OptionRefusal
 from hybrid_des.engine.recorder import TimeRangeError
-from hybrid_des.errors import CircularOrderError, HybridDesError, ScenarioError, installing
+from hybrid_des.errors import CircularOrderError, HybridDesError, OptionRefusal, ScenarioError, installing
 from hybrid_des.workload.models.kinds.registration import ModelRefusal
 
 

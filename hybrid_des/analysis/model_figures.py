@@ -17,7 +17,7 @@ from hybrid_des.cost_model.documents import packed_steps
 from hybrid_des.cost_model.stages import visits
 from hybrid_des.planning.program_table import Column
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.memory import memory_parts, worst_peak
+from hybrid_des.simulation.memory import memory_parts
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 from hybrid_des.workload.models.layer import Model
@@ -240,5 +240,5 @@ def _flights(run: Run, fabric: Fabric) -> Column:
 def _memory_parts(run: Run) -> dict[str, int]:
     """Peak memory by part, of the rank that exceeds its memory most or has the least left."""
     layout = run.scenario.parallel.layout
-    worst = worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks))
+    worst = run.peak
     return memory_parts(run.costs, layout.coordinate(worst.rank, "pipeline"), worst.held, layout.lane(worst.rank))

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from hybrid_des.cluster.connections import Connection, links_of, signature
 from hybrid_des.cluster.fabric import Bandwidth, Fabric, Route
+from hybrid_des.units import collected
 
 Numbers = NDArray[np.int64]
 
@@ -191,11 +192,7 @@ Item = TypeVar("Item", bound=Hashable)
 
 def _holders(held: Iterable[tuple[Item, Iterable[Hashable]]]) -> list[list[Item]]:
     """For each thing that is held, its holders."""
-    holders: dict[Hashable, list[Item]] = {}
-    for holder, things in held:
-        for thing in things:
-            holders.setdefault(thing, []).append(holder)
-    return list(holders.values())
+    return list(collected((thing, holder) for holder, things in held for thing in things).values())
 
 
 def connected(together: Iterable[Sequence[Item]], every: Iterable[Item]) -> list[list[Item]]:
@@ -263,11 +260,8 @@ def flows_apart(
         flows: those of each group, in an order that is the same for groups that are alike.
         does: a value per group, equal for groups that send the same on their flows, in order.
     """
-    users: dict[str, list[int]] = {}
-    for number, of_group in enumerate(flows):
-        for link in links_of(fabric, of_group):
-            if fabric.links[link].bandwidth is not None:
-                users.setdefault(link, []).append(number)
+    each = ((link, number) for number, of_group in enumerate(flows) for link in links_of(fabric, of_group))
+    users = collected(pair for pair in each if fabric.links[pair[0]].bandwidth is not None)
     alike: dict[Hashable, list[list[int]]] = {}
     for numbers in map(sorted, connected(users.values(), range(len(flows)))):
         wiring = signature(fabric, chain.from_iterable(flows[number] for number in numbers))

@@ -10,6 +10,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple, TypeVar, overload
 
+from hybrid_des.units import collected
+
 Item = TypeVar("Item")
 
 
@@ -282,10 +284,7 @@ class Fabric:
 
 def by_node(nodes: Iterable[int]) -> dict[int, list[int]]:
     """The places at which each node stands in a list, in the order in which nodes appear."""
-    on: dict[int, list[int]] = {}
-    for gpu, node in enumerate(nodes):
-        on.setdefault(node, []).append(gpu)
-    return on
+    return collected((node, gpu) for gpu, node in enumerate(nodes))
 
 
 def placed(fabric: Fabric, gpus: Sequence[int]) -> Fabric:

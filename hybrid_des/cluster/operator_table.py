@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from hybrid_des.errors import UsageError
 from hybrid_des.files import read_text
+from hybrid_des.units import collected
 
 GEMM, ATTENTION, OPTIMIZER, RESIDUAL = "gemm", "attention", "optimizer", "residual"
 SHAPES = {GEMM: ("m", "n", "k"), ATTENTION: ("length", "heads", "kv_heads", "head_size", "causal")}
@@ -57,10 +58,7 @@ class OperatorTable:
 
     @cached_property
     def _sizes(self) -> Mapping[str, list[OperatorTime]]:
-        sizes: dict[str, list[OperatorTime]] = {}
-        for name, time in self.rows:
-            if name not in SHAPES:
-                sizes.setdefault(name, []).append(time)
+        sizes = collected(row for row in self.rows if row[0] not in SHAPES)
         return {name: sorted(times) for name, times in sizes.items()}
 
     def product(self, m: float, n: float, k: float) -> float | None:

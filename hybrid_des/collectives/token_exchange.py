@@ -13,7 +13,7 @@ of its own. Source: deepseek-ai/DeepEP, README; DeepSeek-AI, arXiv 2412.19437, s
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from typing import NamedTuple
 
 from hybrid_des.cluster.channel import Pace
@@ -23,7 +23,7 @@ from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.group import Group, Routine, seats
 from hybrid_des.collectives.nccl import tuned
 from hybrid_des.collectives.permutation import Permutation, in_place
-from hybrid_des.collectives.registration import Site, collective
+from hybrid_des.collectives.registration import collective
 from hybrid_des.collectives.tuning import OF_NIC, Wiring
 from hybrid_des.errors import Refusal
 from hybrid_des.options import Count, Options
@@ -190,10 +190,6 @@ def _exchange(
     return _Exchange(_sites(nodes, options.routing, options.channels), me, held, codec)
 
 
-def _tuned(site: Site, options: TokenExchange) -> Wiring:
-    return tuned(site, Channels())
-
-
 def _alike(permutation: Permutation, options: TokenExchange) -> str:
     """Nodes with as many members each, of which all are rotated alike, where as many tokens have an expert."""
     if in_place(permutation):
@@ -229,11 +225,13 @@ def _paced(group: Group, reach: float | None, others: int) -> Group:
     return group if inside is beyond is None else group.paced(Pace(inside, 0), Pace(beyond, 0), 0)
 
 
-@collective(
-    "per-node-dispatch", summary="tokens to their experts, once per node and then to each rank there",
-    does="all-to-all", options=TokenExchange, tuned=_tuned, images=_alike,
-    messages=lambda call, options: call.ranks * MOST_SEGMENTS,
+_exchange_of_tokens = partial(
+    collective, does="all-to-all", options=TokenExchange, tuned=lambda site, options: tuned(site, Channels()),
+    images=_alike, messages=lambda call, options: call.ranks * MOST_SEGMENTS,
 )  # fmt: skip
+
+
+@_exchange_of_tokens("per-node-dispatch", summary="tokens to their experts, once per node and then to each rank there")
 def dispatch(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
     """Send the tokens of `buffer` to the members that hold their experts.
 
@@ -269,11 +267,9 @@ def _receive(group: Group, expected: Iterable[tuple[int, int]]) -> Routine:
             yield mailbox.receive()
 
 
-@collective(
-    "per-node-combine", summary="results of experts back to the tokens' ranks, added up on each node first",
-    does="all-to-all", options=TokenExchange, tuned=_tuned, images=_alike,
-    messages=lambda call, options: call.ranks * MOST_SEGMENTS,
-)  # fmt: skip
+@_exchange_of_tokens(
+    "per-node-combine", summary="results of experts back to the tokens' ranks, added up on each node first"
+)
 def combine(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
     """Return the results of a rank's experts to the members that sent the tokens; `buffer` is as in `dispatch`.
 

@@ -26,7 +26,7 @@ from hybrid_des.scenario.sections.training import (
     Workload,
 )
 from hybrid_des.scenario.stacks import STACKS, framework_of
-from hybrid_des.workload.models.operations import Attention, CoreForm, Scores, Taught
+from hybrid_des.workload.models.operations import Attention, CoreForm, Scores
 
 
 class Accumulation(NamedTuple):
@@ -176,7 +176,7 @@ class CostBasis(NamedTuple):
         load = self.load
         return Fraction(1) if load is None else Fraction(load.squares, load.tokens * attention.sequence)
 
-    def attended(self, attention: Attention | Scores | Taught) -> Sequence[tuple[float, float, CoreForm]]:
+    def attended(self, attention: Attention | Scores) -> Sequence[tuple[float, float, CoreForm]]:
         """Forward FLOP per token of a micro-batch, keys, and the core's form; where local, length by length.
 
         Without one, FLOP go with squared lengths and what does not depend on keys with lengths, so that the sum over

@@ -211,18 +211,6 @@ class DecodeCosts:
         """Cached tokens that fit beside the states of so many sequences, at least 1."""
         return int(self.kv_room - (sequences - 1) * self.state)
 
-    def check_room(self, tokens: int) -> None:
-        """Check that a sequence of so many tokens, prompt and response, fits.
-
-        Raises:
-            NoRoomError: it does not; one line.
-        """
-        if self.kv_room < tokens:
-            raise NoRoomError(
-                f"room for {max(0, self.kv_room)} cached tokens, fewer than the {tokens} of one sequence; expected "
-                "more GPUs per replica, a larger share of memory, or shorter sequences"
-            )
-
 
 class _Rates(NamedTuple):
     """What a replica's GPUs have and reach.
@@ -274,7 +262,8 @@ def decode_costs(
     _check_experts(sizes, tensor * data, expert)
     rates = _rates(gpu, precision, tensor, tensor * data)
     speed, total = reached.reached, sizes.amounts
-    bandwidth, gemm, gemm16 = (speed * rate for rate in _reached(rates, reached))
+    bandwidth = speed * (reached.bandwidth * rates.bandwidth)
+    gemm, gemm16 = (speed * (reached.compute * peak) for peak in (rates.peak, rates.peak16))
     products = total.flop / gemm + total.flop16 / gemm16
     experts = tuple((_expert_times(one, rates, reached), layers) for one, layers in sorted(sizes.experts.items()))
     room, state = _room(sizes, rates.memory * float(memory_share), data)
@@ -284,11 +273,12 @@ def decode_costs(
             reached.across * total.sums, ELEMENT * total.summed / total.sums, lambda size: given(size) / speed
         )
         rates, total = rates._replace(tensor=inf), total._replace(sums=0.0)
+    sums = total.sums * (tensor > 1) + total.mixes * (data > 1)
     return DecodeCosts(
         read=total.read / bandwidth,
         computed=products + total.logits / gemm16,
         experts=experts,
-        fixed=_fixed(total, sizes.layers, reached, tensor, data) / speed,
+        fixed=(sizes.layers * reached.layer + reached.step + sums * reached.latency) / speed,
         sequence=total.state_moved / bandwidth + _of_sequence(total, rates, reached, tensor, data) / speed,
         token_ps=round(max(total.cache_read / bandwidth, total.cache_flop / gemm16) / data * PICOSECONDS_PER_SECOND),
         prefill=products / data + sum(layers * times.computed for times, layers in experts),
@@ -327,19 +317,9 @@ def unlike_measured(network: Model, gpu: str, precision: str, data: int = 1, nod
     return [words for words, holds in told.items() if holds]
 
 
-def _reached(rates: _Rates, reached: DecodeEfficiency) -> tuple[float, float, float]:
-    return reached.bandwidth * rates.bandwidth, reached.compute * rates.peak, reached.compute * rates.peak16
-
-
 def _expert_times(sizes: ExpertSizes, rates: _Rates, reached: DecodeEfficiency) -> ExpertTimes:
     read = sizes.bytes / (reached.reached * reached.experts * rates.bandwidth)
     return ExpertTimes(sizes.experts, sizes.active, read, sizes.flop / (reached.reached * reached.compute * rates.peak))
-
-
-def _fixed(total: Amounts, layers: int, reached: DecodeEfficiency, tensor: int, data: int) -> float:
-    """Seconds of a step that depend on nothing."""
-    sums = total.sums * (tensor > 1) + total.mixes * (data > 1)
-    return layers * reached.layer + reached.step + sums * reached.latency
 
 
 def _of_sequence(total: Amounts, rates: _Rates, reached: DecodeEfficiency, tensor: int, data: int) -> float:

@@ -143,7 +143,8 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     if (factor := basis.element // ELEMENT) > 1:
         layer, received = wider(layer, factor), factor * received
     if basis.empty:
-        layer = _only_of_others(layer)
+        of_others = (one for one in layer.operations if getattr(one, "expert", False))  # sent to its experts
+        layer = replace(layer, operations=tuple(of_others))
     parts = tuple((operation, _times(operation, layer, basis, device)) for operation in layer.operations)
     forward, backward = (tuple(_traffic(layer, basis, parts, received, which)) for which in (0, 1))
     if layer.passed:
@@ -230,11 +231,6 @@ def _gathered_keys(layer: Layer, basis: CostBasis) -> int:
     core, scale = cores[0], Fraction(basis.element, ELEMENT * basis.parallel.tensor)
     keys = core.kv_heads * (core.key_size + core.value_size) * (own + each * basis.context)
     return times_up(basis.tokens, (core.heads * core.key_size * queries + keys) * scale)
-
-
-def _only_of_others(layer: Layer) -> Layer:
-    """What a rank without tokens computes of a layer: what others send to its experts."""
-    return replace(layer, operations=tuple(one for one in layer.operations if getattr(one, "expert", False)))
 
 
 def _offloaded(layer: Layer, basis: CostBasis, modules: Sequence[Module], kept: int, more: Fraction) -> int:

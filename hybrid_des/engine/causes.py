@@ -224,7 +224,7 @@ class TracedEnvironment(Environment):
                 trace.current = thread
                 event = go_on(value)
                 received = event.__class__ in RECEIVED and hasattr(event, "origin")  # as nearly always
-                if meets := not received and _is_meeting(event):
+                if meets := not (received or hasattr(event, "origin") or isinstance(event, ALONE)):
                     event.__dict__.setdefault("arrived", []).append((self.now, thread.at))
                 try:
                     value = yield event
@@ -283,11 +283,6 @@ class TracedView(TracedEnvironment):
     @events.setter
     def events(self, count: int) -> None:
         """Leave the number as it is."""
-
-
-def _is_meeting(event: Any) -> bool:
-    """Whether an event belongs to no single process, so that all processes that wait for it meet there."""
-    return not hasattr(event, "origin") and not isinstance(event, ALONE)
 
 
 def _causes(event: Any) -> Iterator[int]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from hybrid_des.cluster.fabric import Fabric, Route
 from hybrid_des.folding.refusals import FoldRefusal
 from hybrid_des.folding.symmetry import SURE, Element, Fold
+from hybrid_des.units import collected
 
 
 class Endpoints:
@@ -83,11 +84,8 @@ class Endpoints:
     def _around(self) -> dict[int, list[int]]:
         """The ranks on the node of each switch."""
         nodes, reducers = self._fabric.node_of, self._fabric.reducers
-        around: dict[int, list[int]] = {}
-        for rank in range(self._fold.layout.ranks) if reducers else ():
-            if nodes[rank] in reducers:
-                around.setdefault(reducers[nodes[rank]], []).append(rank)
-        return around
+        ranks = range(self._fold.layout.ranks if reducers else 0)
+        return collected((reducers[nodes[rank]], rank) for rank in ranks if nodes[rank] in reducers)
 
 
 class FoldedHop(NamedTuple):

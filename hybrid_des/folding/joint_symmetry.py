@@ -27,6 +27,7 @@ from hybrid_des.engine.recorder import Recorder
 from hybrid_des.folding.folded_transport import FoldedTransport
 from hybrid_des.folding.refusals import FoldRefusal
 from hybrid_des.folding.symmetry import Element, Fold
+from hybrid_des.units import grouped_by
 
 MOST = 100_000  # images of shared links that are compared
 
@@ -160,9 +161,7 @@ def _joined(
         FoldRefusal: there are too many.
     """
     links = sorted(common[0][1].keys() & further[0][1].keys())
-    by_images: dict[tuple[str, ...], list[tuple[Element, Images]]] = {}
-    for element, images in further:
-        by_images.setdefault(tuple(images[link] for link in links), []).append((element, images))
+    by_images = grouped_by(further, lambda both: tuple(both[1][link] for link in links))
     joined: list[tuple[tuple[Element, ...], Images]] = []
     for elements, images in common:
         agreeing = by_images.get(tuple(images[link] for link in links), ())

@@ -5,23 +5,17 @@ run with lineage has shown it. What the images of a cause are follows from the e
 link to a message's own (`Causes.legs`) and from the ranks that meet (`Causes.groups`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
 
 from hybrid_des.cluster.channel import Channel
-from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.link import Hop
 from hybrid_des.cluster.mailbox import Rendezvous, ReplayedGroup
 from hybrid_des.cluster.traced_transport import TracedTransport
-from hybrid_des.cluster.transport import Links
-from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.engine.bookings import Arrival
-from hybrid_des.engine.causes import Causes, TracedEnvironment, traced
-from hybrid_des.engine.recorder import Recorder
 from hybrid_des.folding.folded_transport import FoldedRendezvous, FoldedTransport
 from hybrid_des.folding.joint_symmetry import JointTransport
-from hybrid_des.folding.symmetry import Element, Fold
-from hybrid_des.folding.watched_links import WatchedLinks
+from hybrid_des.folding.symmetry import Element
 
 Kind = TypeVar("Kind")
 
@@ -80,19 +74,3 @@ class TracedJointTransport(TracedFoldedTransport, JointTransport):
         orbits = self._images.orbits
         links = self._fabric.route(channel.sender, channel.receiver).links
         return [(orbits[link].first, orbits[link].element) for link in links]
-
-
-def traced_fold(
-    fabric: Fabric,
-    sharing: str,
-    recorder: Recorder,
-    fold: Fold,
-    groups: Iterable[ProcessGroup],
-    *,
-    trace: Causes,
-    receipts: bool = False,
-    watched: bool = False,
-) -> TracedFoldedTransport:
-    """The network of a folded run whose causes are recorded; one that is watched ends with a `TieError` at a tie."""
-    links = (WatchedLinks if watched else Links)(TracedEnvironment(trace), fabric, sharing)
-    return TracedFoldedTransport(links, traced(recorder, trace), fold, receipts, groups)

@@ -25,6 +25,7 @@ import numpy as np
 
 from hybrid_des.errors import CircularOrderError, PlanError
 from hybrid_des.pipeline.grid import Numbers, Spot, draw_grid
+from hybrid_des.units import collected
 
 Kind = Literal["F", "B", "I", "W"]
 
@@ -146,9 +147,7 @@ class Edges:
         leading = np.diff(consumer, prepend=-1) > 0
         needed: Numbers = np.full(self.first[-1], self.first[-1])
         needed[consumer[leading]] = producer[leading]
-        further: dict[int, list[int]] = {}
-        for number, before in zip(consumer[~leading].tolist(), producer[~leading].tolist(), strict=True):
-            further.setdefault(number, []).append(before)
+        further = collected(zip(consumer[~leading].tolist(), producer[~leading].tolist(), strict=True))
         return self._run(needed.tolist(), further)
 
     def _run(self, needed: list[int], further: Mapping[int, list[int]]) -> list[int]:

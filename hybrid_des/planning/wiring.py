@@ -23,7 +23,7 @@ from hybrid_des.cluster.topologies.nodes import KNOWN_ROUTES
 from hybrid_des.cost_model.collective_times import CollectiveTimes
 from hybrid_des.errors import UsageError
 from hybrid_des.options import describe, plain
-from hybrid_des.registry import check_call
+from hybrid_des.registry import called
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.sections.cluster import Cluster
@@ -182,12 +182,9 @@ def _checked(fabric: Fabric, topology: str) -> Callable[[int, int], Route]:
     def route(sender: int, receiver: int) -> Route:
         about = f"topology {topology}: the route from gpu{sender} to gpu{receiver}"
         try:
-            answer: Route | None = fabric.route(sender, receiver)
+            answer = called(f"topology {topology}: its route", fabric.route, (sender, receiver), ", two GPUs")
         except LookupError:
             answer = None
-        except TypeError:
-            check_call(f"topology {topology}: its route", fabric.route, (sender, receiver), ", two GPUs")
-            raise
         if answer is None:
             raise UsageError(f"{about} is missing")
         if not isinstance(answer, Route) or not all(

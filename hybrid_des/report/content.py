@@ -22,10 +22,17 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loops import ALONE
 from hybrid_des.scenario.sections.perturbations import Jitter, Slow
 from hybrid_des.scenario.stacks import codec_of, framework_of, splitting_rule
-from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit, worst_peak
+from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit
 from hybrid_des.simulation.memory_remedies import what_would_fit
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_number, format_seconds, format_share
+from hybrid_des.units import (
+    PICOSECONDS_PER_SECOND,
+    format_bytes,
+    format_number,
+    format_seconds,
+    format_share,
+    in_units,
+)
 
 BYTES = {
     "bytes_pipeline": "pipeline", "bytes_gradients": "gradients", "bytes_parameters": "parameters",
@@ -67,7 +74,7 @@ def content_of(findings: RunAnalysis) -> Content:
     """Make the content of a report."""
     run, facts = findings.run, findings.summary
     scenario = run.scenario
-    peak, breakdown = _peak(run), findings.breakdown
+    peak, breakdown = run.peak, findings.breakdown
     return Content(
         scenario.name,
         scenario.description,
@@ -100,12 +107,8 @@ def content_of(findings: RunAnalysis) -> Content:
 
 def alarm_of(run: Run) -> str:
     """What to say first of a run that exceeds the memory of its GPUs; empty if it fits."""
-    peak = _peak(run)
+    peak = run.peak
     return "" if peak.fits else f"{ALARM}: {_held(run.scenario, peak)}: {CANNOT_RUN}"
-
-
-def _peak(run: Run) -> MemoryPeak:
-    return worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks))
 
 
 def _setup(run: Run, facts: Mapping[str, Any]) -> str:
@@ -507,10 +510,7 @@ def _rate(number: float) -> str:
 
 def _large(number: int) -> str:
     """Format a number of parameters: "70.55 billion"."""
-    for factor, word in ((10**9, "billion"), (10**6, "million")):
-        if number >= factor:
-            return f"{number / factor:.4g} {word}"
-    return f"{number:,}"
+    return in_units(number, ((10**9, "billion"), (10**6, "million")), f"{number:,}")
 
 
 def _few(values: Sequence[str]) -> str:

@@ -9,8 +9,7 @@ from typing import Self
 from pydantic import model_validator
 
 from hybrid_des.cluster import topologies
-from hybrid_des.cluster.topologies.registration import OptionRefusal
-from hybrid_des.errors import Refusal
+from hybrid_des.errors import OptionRefusal, Refusal
 from hybrid_des.options import MOST
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.defaults import FilledValues, fill

@@ -241,6 +241,17 @@ def given_values(scenario: Scenario) -> dict[str, object]:
     return mapping
 
 
+def stated_of(source: Source, overrides: Overrides = ()) -> Document:
+    """What is stated of a scenario: that of a file or mapping, or the fewest values that make it.
+
+    Raises:
+        ScenarioError: one line per problem.
+    """
+    if isinstance(source, Scenario):
+        return Document(given_values(load(source, overrides)), source.name)
+    return document_of(source, overrides)
+
+
 def fewest(values: Mapping[str, object]) -> dict[str, object]:
     """The fewest of these values that make the same scenario.
 

@@ -5,7 +5,6 @@ Keys are also known by the names of other tools (`other_names.yaml`), so that a 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from hybrid_des.errors import LONGEST_SHOWN, misspelled, one_line, unknown
 from hybrid_des.files import read_catalogue
 from hybrid_des.options import Section, describe
 from hybrid_des.scenario.strict_yaml import KeyPath
+from hybrid_des.units import collected
 
 _REPHRASED = {  # types of pydantic's errors; {} is what was found
     "missing": "is required",
@@ -124,11 +124,8 @@ def other_names() -> dict[str, list[str]]:
 @cache
 def _meant() -> Mapping[str, list[str]]:
     """The keys that a name may mean; a key's own name too: it may stand in another section."""
-    paths = defaultdict(list)
-    for path, names in other_names().items():
-        for name in (path.rpartition(".")[2], *names):
-            paths[name].append(path)
-    return paths
+    every = ((path, (path.rpartition(".")[2], *names)) for path, names in other_names().items())
+    return collected((name, path) for path, names in every for name in names)
 
 
 def unknown_key(key: str, known: Iterable[str], elsewhere: Sequence[str] = ()) -> str:

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from hybrid_des.scenario.sections.training import Parallel
 
 
-def scans_of(network: Model) -> set[Scan]:
-    """The scans of a model, each once."""
-    return {one for layer in set(network.unnamed) for one in layer.operations if isinstance(one, Scan)}
-
-
 def rates_of(network: Model) -> set[str | Fraction]:
     """The rates of kernels of a model that have one of their own: scans, and passes over residual streams."""
     every = {one for layer in set(network.unnamed) for one in layer.operations}
@@ -41,7 +36,7 @@ def share_of(rate: str | Fraction, efficiency: Efficiency, gpu: str) -> float | 
 def misfits_of_scans(network: Model, parallel: Parallel, efficiency: Efficiency | None, gpu: str) -> Iterator[Problem]:
     """Ranks that cannot share the scans of a model, and rates of theirs that are not known on a GPU."""
     operations = {one for layer in set(network.unnamed) for one in layer.operations}
-    scans = scans_of(network)
+    scans = [one for one in operations if isinstance(one, Scan)]
     for rate in sorted(rate for rate in rates_of(network) if isinstance(rate, str)):
         if rate not in (*SCANS, *STREAMS):
             yield misfit(f"a scan has {unknown(rate, SCANS, 'rate')}, or a share of the peak", "model")

@@ -55,24 +55,23 @@ class Replicas:
     @property
     def differ(self) -> str:
         """Why replicas differ or vary at random; empty if they do not."""
-        if self.parts.training:
-            return "with `numerics` every replica trains on its own samples"
-        if self.parts.costs.lanes is not None:
-            return "with `data` every replica has its own documents"
-        if self.parts.durations is not None:
-            return "with `workload.durations` every replica has its own durations"
-        if isinstance(self.parts.programs, GivenPrograms) and len(self.parts.programs.programs) > 1:
-            return "programs that are given may depend on their rank"
-        if self.parts.copied:
-            return "copies of experts, or experts that move, differ from rank to rank"
-        if self.scenario.jitter:
-            return "with `jitter` every rank has its own durations"
-        if (sharing := self.scenario.cluster.service) not in ("fifo", "fair", "uncontended"):
-            return f"the order of waiting under `sharing: {sharing}` is not known"
-        if self.scenario.background:
-            return "`background` shares links with some replicas only"
-        of_ranks = (one.target for one in self.scenario.slow if one.target[0] != "stage")
-        return next((f"{kind} {value} is slow" for kind, value in of_ranks), "")
+        scenario, parts = self.scenario, self.parts
+        sharing, programs = scenario.cluster.service, parts.programs
+        reasons = {
+            "with `numerics` every replica trains on its own samples": parts.training,
+            "with `data` every replica has its own documents": parts.costs.lanes is not None,
+            "with `workload.durations` every replica has its own durations": parts.durations is not None,
+            "programs that are given may depend on their rank": (
+                isinstance(programs, GivenPrograms) and len(programs.programs) > 1
+            ),
+            "copies of experts, or experts that move, differ from rank to rank": parts.copied,
+            "with `jitter` every rank has its own durations": scenario.jitter,
+            f"the order of waiting under `sharing: {sharing}` is not known": sharing
+            not in ("fifo", "fair", "uncontended"),
+            "`background` shares links with some replicas only": scenario.background,
+        }
+        reasons |= {f"{one.target[0]} {one.target[1]} is slow": one.target[0] != "stage" for one in scenario.slow}
+        return next((reason for reason, holds in reasons.items() if holds), "")
 
     @cached_property
     def alike(self) -> RankArray | None:

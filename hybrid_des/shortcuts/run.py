@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from hybrid_des.cluster.fabric import Fabric
-from hybrid_des.cluster.transport import Transport
-from hybrid_des.engine.causes import Causes
+from hybrid_des.cluster.transport import Links, Transport
+from hybrid_des.engine.causes import Causes, TracedEnvironment, traced
 from hybrid_des.errors import Refusal
 from hybrid_des.folding.folded_transport import folded_transport
 from hybrid_des.folding.refusals import DisturbedError, FoldRefusal, TieError
 from hybrid_des.folding.symmetry import Fold
-from hybrid_des.folding.traced_fold import traced_fold
+from hybrid_des.folding.traced_fold import TracedFoldedTransport
+from hybrid_des.folding.watched_links import WatchedLinks
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.training import Training
@@ -226,13 +227,13 @@ class _Attempts:
             return network._replace(override=self._alone(attempt, network.transport))
         fabric, sharing, groups = parts.fabric, scenario.cluster.service, groups_of(parts)
         recorder, receipts = recorder_of(scenario, how), parts.programs.blocking
-        more: dict[str, Any] = {"receipts": receipts, "watched": attempt.watched}
         if how.trace is not None:
-            return Network(
-                recorder, traced_fold(fabric, sharing, recorder, fold, groups, trace=how.trace, **more), fold
-            )
+            links = (WatchedLinks if attempt.watched else Links)(TracedEnvironment(how.trace), fabric, sharing)
+            rows = traced(recorder, how.trace)
+            return Network(recorder, TracedFoldedTransport(links, rows, fold, receipts, groups), fold)
         ordered = parts.meeting is not None
-        transport = folded_transport(fabric, sharing, recorder, fold, groups, ordered=ordered, **more)
+        how_ordered = {"receipts": receipts, "ordered": ordered, "watched": attempt.watched}
+        transport = folded_transport(fabric, sharing, recorder, fold, groups, **how_ordered)
         shorter = None if self.by_messages else Stretches(slowed=parts.slowdown is not None).of
         return Network(recorder, transport, fold, self._alone(attempt, transport), shorter)
 

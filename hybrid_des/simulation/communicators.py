@@ -33,7 +33,7 @@ from hybrid_des.planning.gradients import ReplicaGroup
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.training import Worker
 from hybrid_des.simulation.computation import Computation
-from hybrid_des.units import split_evenly
+from hybrid_des.units import collected, split_evenly
 
 Participant = Communicator | Met | OnStream | Replayed | Barrier
 Made = Iterator[tuple[int, program.Group, Participant]]  # rank, key in its program, communicator
@@ -169,9 +169,7 @@ class Communicators:
     @cached_property
     def _moving(self) -> Mapping[int, Fraction]:
         """Pipeline rank with stages → the share of its computation that memory bounds."""
-        by_rank: dict[int, list[Fraction]] = {}
-        for (pipeline_rank, _), cost in self._parts.costs.stages.items():
-            by_rank.setdefault(pipeline_rank, []).append(cost.moving)
+        by_rank = collected((place, cost.moving) for (place, _), cost in self._parts.costs.stages.items())
         return {place: sum(shares, Fraction(0)) / len(shares) for place, shares in by_rank.items()}
 
     def _of_layers(self, wanted: Collection[int]) -> Made:

@@ -51,7 +51,7 @@ class Remedy(NamedTuple):
 
 def fits(run: Run) -> bool:
     """Whether no GPU of a run exceeds its memory."""
-    return worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks)).fits
+    return run.peak.fits
 
 
 def remedies(scenario: Scenario, plan: Plan, fabric: Fabric) -> Iterator[Remedy]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from hybrid_des.cluster.fabric import Fabric
@@ -14,6 +15,7 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.layer_traffic import TensorTraffic
 from hybrid_des.planning.planner import Parts
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.simulation.memory import MemoryPeak, worst_peak
 from hybrid_des.simulation.outer import OuterPeriod
 from hybrid_des.simulation.timeline import Timeline
 
@@ -82,6 +84,11 @@ class Run:
     def costs_of_steps(self) -> Sequence[Costs]:
         """The costs of each step; of one, if all are alike."""
         return [self.costs, *self.parts.further]
+
+    @cached_property
+    def peak(self) -> MemoryPeak:
+        """The peak of the GPU that is closest to its memory, or furthest above it."""
+        return worst_peak(self.ranks, self.peak_memory, self.scenario.cluster.gpus_of(self.ranks))
 
     @property
     def plan(self) -> Plan:

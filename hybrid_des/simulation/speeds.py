@@ -29,7 +29,7 @@ from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import ASIDE, Call, Compute, ComputeSpeed, Program
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.perturbations import Slow
-from hybrid_des.units import to_picoseconds
+from hybrid_des.units import collected, to_picoseconds
 from hybrid_des.workload import distributions
 from hybrid_des.workload.distributions import Sample
 from hybrid_des.workload.draws import Draws, stream
@@ -295,10 +295,7 @@ class Programs:
         Raises:
             UsageError: the plan has no such stage.
         """
-        spells: dict[int, list[Interval]] = {}
-        for slow in self._scenario.slow:
-            if slow.stage is not None:
-                spells.setdefault(slow.stage, []).append(slow.spell)
+        spells = collected((slow.stage, slow.spell) for slow in self._scenario.slow if slow.stage is not None)
         places = range(self._scenario.parallel.pipeline if spells else 0)
         last = max((stage for place in places for stage in self._source.chunks(place)), default=0)
         for stage in spells:

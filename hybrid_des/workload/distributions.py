@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from hybrid_des.errors import UsageError
 from hybrid_des.options import Factor, Options, describe_type, within
-from hybrid_des.registry import Registry, check_call
+from hybrid_des.registry import Registry, called
 
 Floats = NDArray[np.float64]
 
@@ -75,11 +75,8 @@ def _checked(name: str, build: Callable[..., Sample]) -> Callable[..., Sample]:
             )
 
         def drawn(generator: np.random.Generator, count: int) -> Floats:
-            try:
-                factors = sample(generator, count)
-            except TypeError:
-                check_call(f"{what}: what it returned", sample, (generator, count), ", a generator and a number")
-                raise
+            given = (generator, count)
+            factors: Floats = called(f"{what}: what it returned", sample, given, ", a generator and a number")
             _check_factors(what, factors, count)
             return factors
 

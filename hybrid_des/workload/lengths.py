@@ -21,6 +21,7 @@ import csv
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -41,7 +42,7 @@ from hybrid_des.options import (
     describe_type,
     table_file,
 )
-from hybrid_des.registry import Registry, check_call
+from hybrid_des.registry import Registry, called
 from hybrid_des.workload.distributions import Sigma
 
 BLOCK = 256  # lengths drawn at a time
@@ -82,12 +83,7 @@ def lengths(
 
 def endless(block: Callable[[np.random.Generator], NDArray[Any]]) -> Draw:
     """Blocks of lengths without end, each as a function of the generator gives it."""
-
-    def draw(generator: np.random.Generator) -> Iterator[NDArray[Any]]:
-        while True:
-            yield block(generator)
-
-    return draw
+    return lambda generator: map(block, repeat(generator))
 
 
 class LengthTable:
@@ -272,11 +268,7 @@ class Documents:
         """The blocks of a user's kind of lengths, if it is a function that yields them."""
         if not callable(draw):
             raise UsageError(f"lengths of documents: expected a function of a generator, found {describe_type(draw)}")
-        try:
-            blocks = draw(generator)
-        except TypeError:
-            check_call("lengths of documents: what was returned", draw, (generator,), ", a generator")
-            raise
+        blocks = called("lengths of documents: what was returned", draw, (generator,), ", a generator")
         if not isinstance(blocks, Iterator):
             raise UsageError(f"lengths of documents: expected blocks that are yielded, found {describe_type(blocks)}")
         return blocks

@@ -250,13 +250,6 @@ def test_what_no_engine_can_do_is_refused_in_one_line(values, more, said):
     assert "\n" not in str(error.value)
 
 
-def test_a_sequence_that_does_not_fit_is_refused():
-    engine = costs("llama3.1-8b")
-    engine.check_room(engine.kv_room)
-    with pytest.raises(Refusal, match=f"fewer than the {engine.kv_room + 1} of one sequence"):
-        engine.check_room(engine.kv_room + 1)
-
-
 @pytest.mark.skipif(not SERVING.exists(), reason="the rows are not part of the project")
 def test_published_token_times_are_met_within_thirteen_percent():
     """A row's time per token is that of its steps, and of the prompts that join meanwhile: as many as end."""

@@ -20,6 +20,7 @@ from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.idle import LATENCY, OTHERS, QUEUEING
 from hybrid_des.planning.program_table import NONE, Column, Columns
+from hybrid_des.units import collected
 
 State = tuple[int, tuple[int, ...]]
 
@@ -209,13 +210,13 @@ class _CriticalEdges:
         graph, edges = slack.graph, slack.critical
         self._images, self._meets, self._keeping = graph.images, graph.meets, graph.keeping
         self._end = graph.end
-        self._from: dict[int, list[tuple[int, int, int, int]]] = {}
         of = graph.edges
         columns = (of.activity(edges), of.cause[edges], of.point[edges], of.lag(edges))
         back = graph.images.inverse(of.turn[edges]).tolist()
-        for activity, cause, *ends in zip(*(column.tolist() for column in columns), back, strict=True):
-            self._from.setdefault(cause, []).append((activity, *ends))
-        self._alike = [_cosets(keeping) for keeping in graph.keeping]
+        every = zip(*(column.tolist() for column in columns), back, strict=True)
+        self._from = collected((cause, (activity, point, lag, turn)) for activity, cause, point, lag, turn in every)
+        every_keeping = (enumerate(keeping.tolist()) for keeping in graph.keeping)
+        self._alike = [collected((standing, element) for element, standing in one) for one in every_keeping]
 
     def _place(self, point: int, image: int) -> Place:
         group = self._meets[point]
@@ -261,11 +262,3 @@ class _CriticalEdges:
                     seen.add(there)
                     stack.append(there)
         return not seen.isdisjoint({(self._end, 0), (self._end, EVERY)}), entered
-
-
-def _cosets(keeping: Column) -> dict[int, list[int]]:
-    """The elements that each one stands for."""
-    cosets: dict[int, list[int]] = {}
-    for element, standing in enumerate(keeping.tolist()):
-        cosets.setdefault(standing, []).append(element)
-    return cosets

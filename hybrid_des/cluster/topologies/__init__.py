@@ -9,7 +9,8 @@ from hybrid_des.cluster.topologies.building_blocks import (
     nics,
     through_nics,
 )
-from hybrid_des.cluster.topologies.registration import Check, OptionRefusal, Topology, find, names, topology
+from hybrid_des.cluster.topologies.registration import Check, Topology, find, names, topology
+from hybrid_des.errors import OptionRefusal
 
 __all__ = [
     "Check", "NicPoint", "OfNode", "OptionRefusal", "Topology", "blocks_of", "both_ways", "find", "links_of",

@@ -19,8 +19,8 @@ from itertools import pairwise
 from typing import Annotated, Any, NamedTuple
 
 from hybrid_des.cluster.fabric import Bandwidth, ClusterSpec, Fabric, LinkSpec, Route
-from hybrid_des.cluster.topologies.registration import OptionRefusal, topology
-from hybrid_des.errors import UsageError
+from hybrid_des.cluster.topologies.registration import topology
+from hybrid_des.errors import OptionRefusal, UsageError
 from hybrid_des.options import Flag, LinkBandwidth, Options, Reads, Section, Time, describe
 from hybrid_des.units import grouped_by, to_picoseconds
 

@@ -16,8 +16,8 @@ from typing import Annotated, Literal
 from hybrid_des.cluster.fabric import ClusterSpec, Fabric, Route
 from hybrid_des.cluster.topologies.building_blocks import blocks_of, nics, through_nics
 from hybrid_des.cluster.topologies.nodes import switched, through_nvswitch, uplinks
-from hybrid_des.cluster.topologies.registration import OptionRefusal, topology
-from hybrid_des.errors import Refusal
+from hybrid_des.cluster.topologies.registration import topology
+from hybrid_des.errors import OptionRefusal, Refusal
 from hybrid_des.options import Factor, Options, choice
 
 

@@ -10,7 +10,6 @@ links and routes that topologies share: NICs, and pairs of links between two poi
 from collections.abc import Callable
 
 from hybrid_des.cluster.fabric import Fabric
-from hybrid_des.errors import Refusal
 from hybrid_des.options import Options
 from hybrid_des.registry import Registry
 
@@ -27,16 +26,6 @@ names = _REGISTRY.names
 
 
 find = _REGISTRY.__getitem__
-
-
-class OptionRefusal(Refusal):
-    """An option of a topology does not fit the cluster; `option` and `at` give its name and list positions."""
-
-    def __init__(self, option: str, message: str, *at: int) -> None:
-        super().__init__(f"{option}: {message}")
-        self.option = option
-        self.message = message
-        self.at = at
 
 
 def topology(

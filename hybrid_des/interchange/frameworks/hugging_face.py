@@ -14,7 +14,7 @@ from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.interchange.frameworks import hugging_face_tables as tables
 from hybrid_des.interchange.frameworks.foreign import foreign
 from hybrid_des.interchange.frameworks.hugging_face_kinds import KNOWN, layers_of, machine_of
-from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported, published_model
+from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported, by_path, published_model
 from hybrid_des.options import describe
 from hybrid_des.workload.models.catalogue import merged
 
@@ -63,10 +63,7 @@ def read_hugging_face(text: str, name: str) -> Imported:
     config.check()
     if model["ffn"] is None:
         raise UsageError(f"{name}: intermediate_size missing; expected the config.json of a language model")
-    published = published_model(model)
-    values = (
-        {"model": published} if isinstance(published, str) else {f"model.{key}": one for key, one in published.items()}
-    )
+    values = by_path(published_model(model))
     machine = machine_of(model)
     gpu = [f"cluster.gpu: {KNOWN}: the rates of its linear mixers are known there"] if "cluster.gpu" in machine else []
     values |= machine

@@ -52,6 +52,7 @@ from hybrid_des.interchange.frameworks.variants import unsaid_of_variants
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.sections.cluster import WIDE
+from hybrid_des.units import collected
 from hybrid_des.workload.models.layer import MODULES, OPS
 
 TENSOR_OVERLAP = 0.7  # share that --tp-comm-overlap is taken to hide, as in the shipped scenarios of published runs
@@ -358,10 +359,7 @@ def _imported(given: Given, read: Read, values: dict[str, Any], asked: Sequence[
 
 def _joined(lines: Iterable[str]) -> tuple[str, ...]:
     """Lines that say the same of several settings, as one."""
-    names: dict[str, list[str]] = {}
-    for line in lines:
-        name, _, text = line.partition(": ")
-        names.setdefault(text, []).append(name)
+    names = collected((text, name) for name, _, text in (line.partition(": ") for line in lines))
     return tuple(f"{', '.join(settings)}: {text}" for text, settings in names.items())
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from hybrid_des.errors import LONGEST_SHOWN, one_line
 from hybrid_des.files import read_text
 from hybrid_des.interchange.frameworks.launch_line import Read
+from hybrid_des.scenario.composition import value_at
 
 FLAG = "--deepspeed-config"
 _NUMBERS = {
@@ -52,18 +53,12 @@ def with_config(read: Read, name: str, *, is_file: bool) -> tuple[dict[str, list
 
 def _flags(values: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     for path, flag in _NUMBERS.items():
-        value = _at(values, path)
+        value = value_at(values, path)
         if isinstance(value, int) and not isinstance(value, bool):
             yield flag, [str(value)]
     for path, flag in _SWITCHES.items():
-        if _at(values, path) is True:
+        if value_at(values, path) is True:
             yield flag, []
     for what in ("optimizer", "param"):
-        if _at(values, f"zero_optimization.offload_{what}.device") in ("cpu", "nvme"):
+        if value_at(values, f"zero_optimization.offload_{what}.device") in ("cpu", "nvme"):
             yield f"--{'optimizer-cpu-offload' if what == 'optimizer' else 'cpu-offloading-weights'}", []
-
-
-def _at(values: object, path: str) -> object:
-    for key in path.split("."):
-        values = values.get(key) if isinstance(values, Mapping) else None
-    return values

@@ -19,6 +19,11 @@ class Line:
         ranks: the number of GPUs; None if the line does not say.
         tensor, pipeline, context, expert: ranks along an axis.
         expert_tensor: tensor ranks of an expert.
+        expert_ranks: ranks over which experts are divided, whole or in parts.
+        context_halves: the parts into which context ranks divide a sequence: two of each.
+        heads, groups: heads of attention; those of keys and values.
+        layers: those that are divided over stages, with the ends where they count as one.
+        layers_of_virtual_stages: layers of one virtual stage of each pipeline rank.
     """
 
     def __init__(self, flags: Mapping[str, Sequence[str]], ranks: int | None = None) -> None:
@@ -29,6 +34,12 @@ class Line:
         self.context = self.size("--context-parallel-size", 1)
         self.expert = self.size("--expert-model-parallel-size", 1)
         self.expert_tensor = self.size("--expert-tensor-parallel-size", self.tensor)
+        self.expert_ranks, self.context_halves = self.expert_tensor * self.expert, 2 * self.context
+        self.heads = self.size("--num-attention-heads", self.tensor)
+        self.groups = self.size("--num-query-groups", 1) if self.holds("--group-query-attention") else self.heads
+        counted = ("--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split")
+        self.layers = self.size("--num-layers") + sum(map(self.holds, counted))
+        self.layers_of_virtual_stages = self.pipeline * self.size("--num-layers-per-virtual-pipeline-stage", 1)
 
     def holds(self, condition: str) -> bool:
         """Whether a condition of the table holds."""
@@ -77,37 +88,6 @@ class Line:
         if self.pipeline == 1 or any(map(self.holds, (*ends, "--pipeline-model-parallel-layout"))):
             return 0
         return self.layers % (self.pipeline * self.virtual)
-
-    @property
-    def layers(self) -> int:
-        """Layers that are divided over stages, with the ends where they count as one."""
-        counted = ("--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split")
-        return self.size("--num-layers") + sum(map(self.holds, counted))
-
-    @property
-    def layers_of_virtual_stages(self) -> int:
-        """Layers of one virtual stage of each pipeline rank."""
-        return self.pipeline * self.size("--num-layers-per-virtual-pipeline-stage", 1)
-
-    @property
-    def context_halves(self) -> int:
-        """The parts into which context ranks divide a sequence: two of each."""
-        return 2 * self.context
-
-    @property
-    def heads(self) -> int:
-        """Heads of attention."""
-        return self.size("--num-attention-heads", self.tensor)
-
-    @property
-    def groups(self) -> int:
-        """Heads of keys and values."""
-        return self.size("--num-query-groups", 1) if self.holds("--group-query-attention") else self.heads
-
-    @property
-    def expert_ranks(self) -> int:
-        """Ranks over which experts are divided, whole or in parts."""
-        return self.expert_tensor * self.expert
 
 
 class Refused(NamedTuple):

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
+from hybrid_des.files import LOADER
 from hybrid_des.interchange.frameworks.launch_line import flags_of
 from hybrid_des.interchange.frameworks.shell_script import read_script
 from hybrid_des.interchange.frameworks.shell_values import BY_PATH
@@ -28,16 +29,14 @@ MOST_KEYS = 20_000  # aliases of YAML can make a short text huge
 DEEPEST = 32
 _CHOICE = re.compile(r"([a-z]+(?:[-_.][a-z]+)+):([a-z][a-z-]*)")  # of tyro: activation-checkpoint:full
 _REFERENCE = re.compile(r"\$\{(?:oc\.env:)?([\w.]+)(?:[:,]\s*([^{}]*))?\}")
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def flat_mapping(text: str, name: str, *, is_file: bool = False) -> Flat:
+def flat_mapping(text: str, name: str) -> Flat:
     """The values of a text by dotted key.
 
     Args:
         text: YAML, TOML or JSON, output of a program that has one of them, or a launch line or script.
-        name: where it comes from, for errors.
-        is_file: whether `name` is the path of a script, beside which files that it sources are looked for.
+        name: the path that it comes from, beside which files that a script sources are looked for.
 
     Raises:
         UsageError: it is none of these, is nested too deeply or has too many keys.
@@ -46,7 +45,7 @@ def flat_mapping(text: str, name: str, *, is_file: bool = False) -> Flat:
     if values is None and not text.startswith("#!"):  # a script may write a configuration of another program
         values = printed_in(text)
     if values is None:
-        flat = _started(text, name, is_file=is_file)
+        flat = _started(text, name)
         if not flat:
             raise UsageError(f"{name}: expected YAML, TOML, JSON, or a launch line with flags{why}")
         return flat
@@ -76,10 +75,10 @@ def mapping_of_words(words: Sequence[str]) -> Flat:
     tasks = [task for name, _, task in zip(words, words[1:], words[2:], strict=False) if name == "nemo"]
     flat |= {"task": tasks[0]} if tasks else {}
     flags = {plain_key(flag[2:]): given for flag, given in flags_of(words).items()}
-    flat |= {key: _scalar(given[0]) if given else True for key, given in flags.items()}
+    flat |= {key: scalar(given[0]) if given else True for key, given in flags.items()}
     flat |= {key: [*given] for key, given in flags.items() if key in LISTS and len(given) > 1}
     matches = (BY_PATH.fullmatch(word) or _CHOICE.fullmatch(word) for word in words)
-    return flat | {plain_key(match[1]): _scalar(match[2]) for match in matches if match}
+    return flat | {plain_key(match[1]): scalar(match[2]) for match in matches if match}
 
 
 def _modules(words: Sequence[str]) -> Iterator[str]:
@@ -95,7 +94,7 @@ def plain_key(key: str) -> str:
 def _parsed(text: str) -> tuple[Mapping[str, Any] | None, str]:
     """The mapping of a text, or None and why there is none."""
     why = ""
-    for read in (json.loads, tomllib.loads, lambda given: yaml.load(given, _LOADER)):
+    for read in (json.loads, tomllib.loads, lambda given: yaml.load(given, LOADER)):
         try:
             values = read(text)
         except yaml.MarkedYAMLError as error:
@@ -137,20 +136,20 @@ def _resolved(value: Any, flat: Flat) -> Any:
             break
         if match[2] is None and match[1] not in flat:
             break
-        value = _scalar(match[2]) if match[2] is not None else flat[match[1]]
+        value = scalar(match[2]) if match[2] is not None else flat[match[1]]
     return value
 
 
-def _scalar(word: str) -> Any:
-    """A word of a command line as YAML reads it."""
+def scalar(word: str) -> Any:
+    """A word as YAML reads it."""
     try:
-        return yaml.load(word, _LOADER)
+        return yaml.load(word, LOADER)
     except (yaml.YAMLError, ValueError):
         return word
 
 
-def _started(text: str, name: str, *, is_file: bool) -> Flat:
+def _started(text: str, name: str) -> Flat:
     """What the command with the most flags says, the last of several."""
-    script = read_script(text, name, {}, is_file=is_file)
+    script = read_script(text, name, {}, is_file=True)
     commands = [mapping_of_words(command.words) for command in script.started]
     return max(reversed(commands), key=len, default={}) or mapping_of_words(script.assigned)

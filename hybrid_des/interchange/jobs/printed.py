@@ -10,27 +10,29 @@ Megatron-Bridge prints what differs from defaults (ConfigContainer.log_non_defau
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, TypeVar
 
 import yaml
+
+from hybrid_des.files import LOADER
+from hybrid_des.units import collected
 
 FEWEST = 8  # values of a configuration
 _RANK = re.compile(r"((?:\[(?:rank|default)\d+\]:)+|\d+: |)(.*)")
 _OBJECT = re.compile(r"(?m)(?:^|(?<=: )|(?<= ))\{ *$")
+LineOf = TypeVar("LineOf")
 _LINE_OF_YAML = re.compile(r" *(?:- .*|-|[\w./\"'-]+:(?: .*)?)")
 _SECTION = re.compile(r"\[(\w+)\](?: Non-default values.*)?:")
 _ENTRY = re.compile(r"  (\w+): (.*?)(?:  \(Mcore default: .*\))?")
 _MEMBER = re.compile(r"<\w+\.(\w+): .*>")
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def printed_in(text: str) -> Mapping[str, Any] | None:
     """The largest configuration that a text has among other lines; None without one."""
-    groups: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        match = _RANK.fullmatch(line)
-        groups.setdefault(match[1] if match else "", []).append(match[2] if match else line)
+    lines = ((_RANK.fullmatch(line), line) for line in text.splitlines())
+    groups = collected((match[1], match[2]) if match else ("", line) for match, line in lines)
     printed = (one for lines in groups.values() for one in (*_objects(lines), *_blocks(lines), _summary(lines)))
     return max((one for one in printed if _size(one) >= FEWEST), key=_size, default=None)
 
@@ -48,19 +50,19 @@ def _objects(lines: Sequence[str]) -> Iterator[Mapping[str, Any]]:
 
 def _blocks(lines: Sequence[str]) -> Iterator[Mapping[str, Any]]:
     """Runs of lines that are YAML."""
-    block: list[str] = []
-    for line in (*lines, ""):
-        if _LINE_OF_YAML.fullmatch(line):
-            block.append(line)
+    for block in runs_of_yaml(lines, str, FEWEST):
+        try:
+            value = yaml.load("\n".join(block), LOADER)
+        except (yaml.YAMLError, ValueError, RecursionError):
             continue
-        if len(block) >= FEWEST:
-            try:
-                value = yaml.load("\n".join(block), _LOADER)
-            except (yaml.YAMLError, ValueError, RecursionError):
-                value = None
-            if isinstance(value, dict):
-                yield value
-        block = []
+        if isinstance(value, dict):
+            yield value
+
+
+def runs_of_yaml(lines: Iterable[LineOf], text: Callable[[LineOf], str], fewest: int) -> Iterator[list[LineOf]]:
+    """Runs of at least so many lines whose texts may be a configuration in YAML."""
+    runs = groupby(lines, lambda line: bool(_LINE_OF_YAML.fullmatch(text(line))))
+    return (block for is_yaml, run in runs if is_yaml and len(block := [*run]) >= fewest)
 
 
 def _summary(lines: Sequence[str]) -> Mapping[str, Any]:
@@ -71,15 +73,15 @@ def _summary(lines: Sequence[str]) -> Mapping[str, Any]:
         if match := _SECTION.fullmatch(line):
             section = sections.setdefault(match[1], {})
         elif section is not None and (match := _ENTRY.fullmatch(line)):
-            section[match[1]] = _literal(match[2])
+            section[match[1]] = literal(match[2], _MEMBER)
         elif line.strip():
             section = None
     return sections
 
 
-def _literal(text: str) -> Any:
-    """A value from how Python shows it, such as 'RMSNorm' or <AttnBackend.flash: 1>."""
-    if match := _MEMBER.fullmatch(text):
+def literal(text: str, member: re.Pattern[str]) -> Any:
+    """A value from how Python shows it, such as 'RMSNorm', or the name of a member, such as <AttnBackend.flash: 1>."""
+    if match := member.fullmatch(text):
         return match[1]
     try:
         return ast.literal_eval(text)

@@ -107,7 +107,7 @@ def _flat(file: Path, tool: str | None, stated: Stated) -> Flat:
     """The values of a file by dotted key: of what it builds, if it is Python."""
     path, colon, call = str(file).partition(".py:")
     if not colon and file.suffix != ".py":
-        return flat_mapping(read_text(file, "the configuration of a job"), str(file), is_file=True)
+        return flat_mapping(read_text(file, "the configuration of a job"), str(file))
     recipe = Path(f"{path}.py") if colon else file
 
     def is_job(values: Mapping[str, Any]) -> bool:

@@ -99,6 +99,6 @@ def _without(paths: Container[str], words: Sequence[str]) -> Iterator[str]:
 
 def _is_recognised(text: str, path: str) -> bool:
     try:
-        return any(recognised(flat_mapping(text, path, is_file=True)))
+        return any(recognised(flat_mapping(text, path)))
     except UsageError:  # no mapping
         return False

@@ -17,6 +17,7 @@ STEP, SAMPLES, ENGINES, UPDATE, PASS, SYNC, SWITCH, OTHER = (
 )  # fmt: skip
 _NOTHING = (None, "", "None")
 MEAN, LARGEST, SHARE, DEVIATION, PROMPT = "mean", "largest", "share", "deviation", "prompt"
+WHOLE_BATCH = "all samples of a batch are generated before it is trained"
 
 
 class Framework(NamedTuple):
@@ -206,6 +207,13 @@ def put_batch(reading: Reading, batch: int | None, *keys: str) -> None:
         reading.put("batch", batch, f"samples of an optimizer step: {reading.where(*keys)}")
     else:
         reading.ask("batch", "the samples of an optimizer step")
+
+
+def put_updates(reading: Reading, updates: int | None, why: str, *keys: str) -> None:
+    """Put the optimizer steps of a batch that is all there before it is trained."""
+    if updates:
+        reading.put("rl.updates", updates, reading.where(*keys))
+        reading.put("rl.take", updates, why)
 
 
 def put_packing(reading: Reading, packing: str, tokens: int | None, ranks: int, *keys: str) -> None:

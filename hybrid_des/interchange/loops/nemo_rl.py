@@ -24,9 +24,7 @@ _ENGINE_NODES, _ENGINES_PER_NODE = f"{_COLOCATED}.resources.num_nodes", f"{_COLO
 def _shape(reading: Reading) -> Shape:
     prompts, samples, batch = (reading.whole(key) for key in (_PROMPTS, _SAMPLES, _BATCH))
     updates = max(1, round(prompts * samples / batch)) if prompts and samples and batch else None
-    if updates:
-        reading.put("rl.updates", updates, reading.where(_PROMPTS, _SAMPLES, _BATCH))
-        reading.put("rl.take", updates, "all samples of a step are there before it is trained")
+    of.put_updates(reading, updates, "all samples of a step are there before it is trained", _PROMPTS, _SAMPLES, _BATCH)
     of.put_batch(reading, batch, _BATCH)
     _put_lengths(reading)
     is_async = reading.flag(f"{_ASYNC}.enabled")

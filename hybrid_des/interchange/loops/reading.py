@@ -147,7 +147,7 @@ def _settings(files: Sequence[Path], log: _Log) -> Settings:
     """Settings of the log, over those of other files."""
     beside: Settings = {}
     for file in files[1:]:
-        flat = flat_mapping(read_text(file, "settings of the run"), str(file), is_file=True)
+        flat = flat_mapping(read_text(file, "settings of the run"), str(file))
         beside |= {key: Setting(value, 0) for key, value in flat.items()}
     return beside | settings_in(log.head)
 

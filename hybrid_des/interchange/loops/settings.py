@@ -18,19 +18,20 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from hybrid_des.interchange.jobs.mappings import MOST_KEYS, PROGRAM, flattened, mapping_of_words, plain_key
+from hybrid_des.files import LOADER
+from hybrid_des.interchange.jobs.mappings import MOST_KEYS, PROGRAM, flattened, mapping_of_words, plain_key, scalar
+from hybrid_des.interchange.jobs.printed import literal, runs_of_yaml
 from hybrid_des.interchange.loops.log_lines import Line
+from hybrid_des.units import grouped_by
 
 FEWEST = 4  # values of a configuration
 _MOST_BLOCK = 2_000  # lines of a configuration
 _DOTS = re.compile(r"\s*([a-z]\w*) \.{2,} (.*?)\s*")
 _ATTRIBUTE = re.compile(r"\s*(\w+)=(.*?),?\s*")
 _CLASS = re.compile(r".*?\b\w*Config\(\s*|.*?\b\w*Arguments\(\s*")
-_LINE_OF_YAML = re.compile(r" *(?:- .*|-|[\w./\"'-]+:(?: .*)?)")
 _COMMAND = re.compile(r"\b(?:python3?|torchrun|accelerate launch|ray job submit|uv run|deepspeed)\b|^\s*trl \w+")
 _MEMBER = re.compile(r"<?[A-Z]\w*\.([a-z]\w*)(?:: .*>)?")
 _OBJECT = re.compile(r"<[^<>\n]*>")
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Setting(NamedTuple):
@@ -45,9 +46,7 @@ Settings = dict[str, Setting]
 
 def settings_in(lines: Sequence[Line]) -> Settings:
     """All settings of the start of a log, by dotted key."""
-    by_writer: dict[str, list[Line]] = {}
-    for line in lines:
-        by_writer.setdefault(line.writer, []).append(line)
+    by_writer = grouped_by(lines, lambda line: line.writer)
     settings: Settings = {}
     readers = (_commands, _arguments, _attributes, _blocks, _mappings)
     blocks = (block for own in by_writer.values() for read in readers for block in read(own))
@@ -82,7 +81,7 @@ def _arguments(lines: Sequence[Line]) -> Iterator[Settings]:
     block: Settings = {}
     for line in lines:
         if match := _DOTS.fullmatch(line.text):
-            block[match[1]] = Setting(_literal(match[2]), line.number)
+            block[match[1]] = Setting(literal(match[2], _MEMBER), line.number)
     yield block
 
 
@@ -93,7 +92,7 @@ def _attributes(lines: Sequence[Line]) -> Iterator[Settings]:
         if not inside:
             inside, block = _CLASS.fullmatch(line.text) is not None, {}
         elif match := _ATTRIBUTE.fullmatch(line.text):
-            block[plain_key(match[1])] = Setting(_literal(match[2]), line.number)
+            block[plain_key(match[1])] = Setting(literal(match[2], _MEMBER), line.number)
         else:
             inside = False
             yield block
@@ -101,22 +100,12 @@ def _attributes(lines: Sequence[Line]) -> Iterator[Settings]:
 
 def _blocks(lines: Sequence[Line]) -> Iterator[Settings]:
     """Runs of lines that are YAML."""
-    block: list[Line] = []
-    for line in (*lines, Line(0, "", "%")):
-        if _LINE_OF_YAML.fullmatch(line.text):
-            block.append(line)
+    for block in runs_of_yaml(lines, lambda line: line.text, FEWEST):
+        try:
+            node = yaml.compose("\n".join(line.text for line in block), LOADER)
+            yield dict(itertools.islice(_nodes(node, "", block), MOST_KEYS // 4))  # aliases can make a short text huge
+        except (yaml.YAMLError, ValueError, RecursionError):
             continue
-        if len(block) >= FEWEST:
-            yield from _of_yaml(block)
-        block = []
-
-
-def _of_yaml(block: Sequence[Line]) -> Iterator[Settings]:
-    try:
-        node = yaml.compose("\n".join(line.text for line in block), _LOADER)
-        yield dict(itertools.islice(_nodes(node, "", block), MOST_KEYS // 4))  # aliases can make a short text huge
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return
 
 
 def _nodes(node: Any, at: str, block: Sequence[Line]) -> Iterator[tuple[str, Setting]]:
@@ -126,15 +115,7 @@ def _nodes(node: Any, at: str, block: Sequence[Line]) -> Iterator[tuple[str, Set
         if isinstance(value, yaml.MappingNode) and value.value:
             yield from _nodes(value, f"{path}.", block)
         elif isinstance(value, yaml.ScalarNode):
-            yield path, Setting(_word(value.value), block[key.start_mark.line].number)
-
-
-def _word(text: str) -> Any:
-    """A scalar of YAML as a value."""
-    try:
-        return yaml.load(text, _LOADER)
-    except (yaml.YAMLError, ValueError):
-        return text
+            yield path, Setting(scalar(value.value), block[key.start_mark.line].number)
 
 
 def _mappings(lines: Sequence[Line]) -> Iterator[Settings]:
@@ -202,16 +183,6 @@ def _evaluated(node: ast.expr) -> Any:
         return ast.literal_eval(node)
     except (ValueError, RecursionError):
         return ast.unparse(node)
-
-
-def _literal(text: str) -> Any:
-    """A value from how Python shows it, such as 8, 'vllm', AttnBackend.flash or <AttnBackend.flash: 1>."""
-    if match := _MEMBER.fullmatch(text):
-        return match[1]
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return text
 
 
 def without_program(settings: Mapping[str, Setting]) -> dict[str, Any]:

@@ -32,9 +32,8 @@ def _shape(reading: Reading) -> Shape:
     updates = 1 if is_async else max(1, round(batch / mini)) if batch and mini else None
     if is_async:
         _asynchronous(reading, mini)
-    elif updates:
-        reading.put("rl.updates", updates, reading.where(_BATCH, _MINI))
-        reading.put("rl.take", updates, "all samples of a batch are generated before it is trained")
+    else:
+        of.put_updates(reading, updates, of.WHOLE_BATCH, _BATCH, _MINI)
     of.put_batch(reading, mini and samples and mini * samples, _MINI, _SAMPLES)
     nodes, per_node, engines = reading.whole(_NODES), reading.whole(_PER_NODE), reading.whole(*_NUMBER)
     apart = is_async or (_COLOCATED in reading.settings and not reading.flag(_COLOCATED))

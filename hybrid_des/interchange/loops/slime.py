@@ -28,9 +28,8 @@ def _shape(reading: Reading) -> Shape:
         updates = max(1, round(prompts * samples / batch))
     elif prompts and samples and updates:
         batch = prompts * samples // updates
-    if updates:
-        reading.put("rl.updates", updates, reading.where(_PROMPTS, _SAMPLES, _BATCH, _STEPS))
-        reading.put("rl.take", updates, "a rollout is generated before it is trained")
+    keys = (_PROMPTS, _SAMPLES, _BATCH, _STEPS)
+    of.put_updates(reading, updates, "a rollout is generated before it is trained", *keys)
     of.put_batch(reading, batch, _BATCH)
     nodes, per_node, gpus = reading.whole(_NODES), reading.whole(_PER_NODE), reading.whole(_ENGINES)
     apart = not reading.flag("colocate")

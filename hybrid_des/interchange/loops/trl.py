@@ -20,11 +20,8 @@ _RANKS = ("num_processes", "nproc_per_node", "world_size")
 def _shape(reading: Reading) -> Shape:
     each, accumulated, ranks = reading.whole(_EACH), reading.whole(_ACCUMULATION), reading.whole(*_RANKS)
     passes = reading.whole(_STEPS) or accumulated
-    updates = None
-    if accumulated and passes:
-        updates = max(1, passes // accumulated)
-        reading.put("rl.updates", updates, reading.where(_STEPS, _ACCUMULATION))
-        reading.put("rl.take", updates, "samples are generated for all of them at once")
+    updates = max(1, passes // accumulated) if accumulated and passes else None
+    of.put_updates(reading, updates, "samples are generated for all of them at once", _STEPS, _ACCUMULATION)
     batch = each * accumulated * ranks if each and accumulated and ranks else None
     of.put_batch(reading, batch, _EACH, _ACCUMULATION, reading.key(*_RANKS))
     apart = reading.value(_MODE) == "server"

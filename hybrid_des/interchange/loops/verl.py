@@ -59,11 +59,8 @@ def _ahead(reading: Reading) -> None:
 def _batches(reading: Reading, mini: int | None) -> int | None:
     """Optimizer steps of a batch where all of it is generated first."""
     batch = reading.whole(_BATCH)
-    if not batch or not mini:
-        return None
-    updates = max(1, round(batch / mini))
-    reading.put("rl.updates", updates, reading.where(_BATCH, _MINI))
-    reading.put("rl.take", updates, "all samples of a batch are generated before it is trained")
+    updates = max(1, round(batch / mini)) if batch and mini else None
+    of.put_updates(reading, updates, of.WHOLE_BATCH, _BATCH, _MINI)
     return updates
 
 

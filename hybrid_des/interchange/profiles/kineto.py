@@ -19,6 +19,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,10 +124,7 @@ def input_bytes(args: Mapping[str, Any]) -> int:
     for shape, kind in zip(dims, types, strict=False):
         width = BYTES.get(str(kind).lower(), 0)
         if width and isinstance(shape, list) and shape and all(isinstance(one, int) for one in shape):
-            product = width
-            for length in shape:
-                product *= length
-            total += product
+            total += width * prod(shape)
     return total
 
 

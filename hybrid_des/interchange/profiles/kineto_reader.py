@@ -27,6 +27,7 @@ from hybrid_des.interchange.profiles.graph import EXCHANGE
 from hybrid_des.interchange.profiles.json_events import events_of
 from hybrid_des.interchange.profiles.kineto_host import HostEvent, fill, host_events
 from hybrid_des.interchange.profiles.recognition import GZIP, HEAD, head_of
+from hybrid_des.units import collected
 
 DEVICE = {"kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
 KERNELS = {"kernel", "Kernel"}
@@ -348,9 +349,7 @@ class _Reader:
     def _passes(self) -> dict[int, list[kineto.Annotation]]:
         """Forwards and backwards by thread: from the first to the last link of a run of links of one kind."""
         passes: dict[int, list[kineto.Annotation]] = {}
-        engine: dict[int, list[tuple[int, int]]] = {}
-        for start, end, thread in sorted(self._backwards):
-            engine.setdefault(thread, []).append((start, end))
+        engine = collected((thread, (start, end)) for start, end, thread in sorted(self._backwards))
         links = [one for one in sorted(self._links) if not (one[2] and _inside(engine.get(one[1], ()), one[0]))]
         runs = [list(run) for _, run in groupby(links, key=lambda link: link[2])]  # recomputed forwards left out
         for run, after in pairwise([*runs, []]):

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.interchange.topology.block import Block
 from hybrid_des.interchange.topology.slurm import add_leaves
+from hybrid_des.units import collected
 
 # Gb/s of data on 4 lanes (InfiniBand Trade Association roadmap)
 RATES = {"SDR": 8, "DDR": 16, "QDR": 32, "FDR10": 40, "FDR": 54, "EDR": 100, "HDR": 200, "NDR": 400, "XDR": 800}
@@ -50,9 +51,7 @@ def read_ibnetdiscover(text: str, name: str) -> Block:
     }
     if not adapters:
         raise UsageError(f"{name}: no adapters (Ca) in it; expected the whole output of ibnetdiscover")
-    by_node: dict[str, list[str]] = defaultdict(list)
-    for key, adapter in adapters.items():
-        by_node[(adapter.name.split() or [key])[0]].append(key)
+    by_node = collected(((adapter.name.split() or [key])[0], key) for key, adapter in adapters.items())
     block = Block(f"From {one_line(name)}: the fabric that ibnetdiscover found.")
     block.ask_nodes()
     block.add("nodes", len(by_node), "hosts of the adapters' descriptions")

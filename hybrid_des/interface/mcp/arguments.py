@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line, unknown
@@ -9,17 +11,15 @@ from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line, unknown
 USUAL_S, SEARCH_S, MOST_S = 60.0, 120.0, 600.0  # budgets: of most tools, of a search, the longest
 
 
+def _budget(usual: float, what: str) -> Any:
+    return Field(default=usual, gt=0, le=MOST_S, allow_inf_nan=False, description=f"Seconds after which the {what}.")
+
+
 class Arguments(BaseModel):
     """What every tool takes."""
 
     model_config = ConfigDict(extra="forbid")
-    budget_s: float = Field(
-        default=USUAL_S,
-        gt=0,
-        le=MOST_S,
-        allow_inf_nan=False,
-        description="Seconds after which the call is stopped, whatever it has found.",
-    )
+    budget_s: float = _budget(USUAL_S, "call is stopped, whatever it has found")
 
 
 class OfScenario(Arguments):
@@ -69,13 +69,7 @@ class SearchArguments(OfScenario):
     A `search:` block of the scenario says what varies; without one, all of these. What the budget leaves open is said.
     """
 
-    budget_s: float = Field(
-        default=SEARCH_S,
-        gt=0,
-        le=MOST_S,
-        allow_inf_nan=False,
-        description="Seconds after which the search stops with the best plans so far.",
-    )
+    budget_s: float = _budget(SEARCH_S, "search stops with the best plans so far")
     top: int = Field(default=5, ge=1, le=20, description="How many plans to return.")
 
 

@@ -55,7 +55,6 @@ from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.scenario.shipped import shipped
 from hybrid_des.scenario.strict_yaml import Document, parse
 from hybrid_des.scenario.unused_gpus import unused_gpus
-from hybrid_des.simulation.memory import worst_peak
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.studies.advice import advise
 from hybrid_des.studies.forked import forked
@@ -106,12 +105,7 @@ def failure(error: Exception, message: str, exit_code: int) -> Reply:
     known = Failure(**error_document(error, message, exit_code))
     facts = getattr(error, "facts", {})
     share = f"; simulated {format_share(facts['share_of_ops'], 0)} of the step's ops" if facts else ""
-    return Reply(message + share, Answer(error=known, **plain_values(facts)))
-
-
-def plain_values(values: Mapping[str, Any]) -> Any:
-    """Values as JSON holds them."""
-    return json.loads(json.dumps(values, default=str))
+    return Reply(message + share, Answer(error=known, **json.loads(json.dumps(facts, default=str))))
 
 
 def document_for(source: str, overrides: Overrides) -> Document:
@@ -192,7 +186,7 @@ def _of_loop(result: RlResult, document: Document) -> dict[str, Any]:
 
 def _step(run: Run, figures: Mapping[str, Any], document: Document, scenario: Scenario) -> dict[str, Any]:
     """What a simulated step is like, by the keys of `StepAnswer`."""
-    peak = worst_peak(run.ranks, run.peak_memory, scenario.cluster.gpus_of(run.ranks))
+    peak = run.peak
     warnings = [*document.notices.values(), unused_gpus(document, scenario)]
     return {
         "name": figures["name"],

@@ -18,6 +18,7 @@ from hybrid_des.cluster.time_table import MICROSECOND
 from hybrid_des.measured.calibration.nccl_json import documents
 from hybrid_des.measured.calibration.nccl_log import collective_of
 from hybrid_des.measured.calibration.nccl_tests import Measurement, NcclTests
+from hybrid_des.units import collected
 
 MOST_BYTES = 10**15
 
@@ -76,9 +77,7 @@ def _timed(record: Mapping[str, Any]) -> Iterator[tuple[_Group, _Call, int, int]
 
 def _tests(group: _Group, calls: Calls, name: str, notes: tuple[str, ...]) -> NcclTests:
     """The median over calls of a size, of the shortest time of a rank."""
-    by_size: dict[int, list[int]] = {}
-    for call, of_rank in calls.items():
-        by_size.setdefault(call.size, []).append(min(of_rank.values()))
+    by_size = collected((call.size, min(of_rank.values())) for call, of_rank in calls.items())
     times = [Measurement(size, round(median(by_size[size]) * MICROSECOND)) for size in sorted(by_size)]
     seen = min(map(len, calls.values()))
     said = f"medians of {len(calls)} calls" if len(calls) > 1 else "one call"

@@ -18,6 +18,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.files import read_text
 from hybrid_des.measured.calibration.nccl_json import read_json
 from hybrid_des.measured.calibration.nccl_log import NcclLog, Row, read_log
+from hybrid_des.units import collected
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "sendrecv")  # those with a ring, for `link_table`
 NAMES = (*COLLECTIVES, "alltoall")  # those that are simulated
@@ -95,9 +96,7 @@ def tests_of(log: NcclLog, collective: str | None = None) -> NcclTests:
     test = _test(log, collective, notes)
     unit = _unit(log, notes)
     ranks = _ranks(log, test, notes)
-    times_of: dict[int, list[Fraction]] = {}
-    for row in log.rows:
-        times_of.setdefault(row.size, []).append(row.time.value)
+    times_of = collected((row.size, row.time.value) for row in log.rows)
     times = [Measurement(size, round(sum(of) / len(of) * unit)) for size, of in sorted(times_of.items())]
     source = f"{log.name}:{log.tests[test]}" if test in log.tests else log.name
     device = next(iter(log.devices)) if len(log.devices) == 1 else None

@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,10 +45,7 @@ def inputs_of(text: str) -> tuple[Input, ...]:
     for part in text.split(","):
         match = _SHAPE.fullmatch(part.strip())
         sizes = tuple(map(int, match[1].split("x"))) if match else ()
-        total = 1
-        for size in sizes:
-            total *= size
-        if not match or not 0 < total <= LARGEST:
+        if not match or not 0 < prod(sizes) <= LARGEST:
             raise UsageError(
                 f'--shapes: "{one_line(part.strip(), 40)}"; expected sizes such as 1x4096, or 1x4096:int64 for tokens'
             )

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log, nan
+from math import log
 
 import numpy as np
 
 from hybrid_des.measured.validation.corpus import Prediction
-from hybrid_des.measured.validation.fitting import STEP, Numbers, Vector, least_move, most_of
+from hybrid_des.measured.validation.fitting import Numbers, Vector, errors_of, least_move, most_of, slopes_at
 
 CARRIES = 0.05  # of a number's relative change
 
@@ -46,17 +46,9 @@ def evidence(numbers: Numbers, predictions_for: Callable[[Numbers], Sequence[Pre
         numbers: as fitted.
         predictions_for: numbers → the predictions of the rows.
     """
-    paths = list(numbers)
-
-    def error_at(point: Vector) -> Vector:
-        values = {path: exp(value) for path, value in zip(paths, point, strict=True)}
-        return np.array([log(p.time_ratio or nan) for p in predictions_for(values)])
-
+    paths, error_at = list(numbers), errors_of([*numbers], predictions_for)
     point = np.array([log(numbers[path]) for path in paths])
-    now = error_at(point)
-    slopes = np.column_stack([(error_at(point - STEP * one) - now) / -STEP for one in np.eye(len(paths))])
-    usable = np.isfinite(now) & np.isfinite(slopes).all(axis=1)
-    now, slopes = now[usable], slopes[usable]
+    slopes, now = slopes_at(point, error_at(point), error_at)
     carried = (np.abs(slopes) >= CARRIES).sum(axis=0)
     room = most_of(paths) - point
     return Evidence(

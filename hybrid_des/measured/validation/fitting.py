@@ -97,26 +97,38 @@ def fitted(start: Numbers, predictions_for: Callable[[Numbers], Sequence[Predict
         UsageError: no row with a measured step time can be predicted.
     """
     paths = list(start)
-    highest = most_of(paths)
-
-    def error_at(point: Vector) -> Vector:
-        numbers = {path: exp(value) for path, value in zip(paths, point, strict=True)}
-        return np.array([log(p.time_ratio or nan) for p in predictions_for(numbers)])
-
+    highest, error_at = most_of(paths), errors_of(paths, predictions_for)
     point = np.array([log(start[path]) for path in paths])
     first = now = error_at(point)
     if not np.isfinite(now).any():
         raise UsageError("--fit: no row with a measured time can be predicted")
     for _ in range(ROUNDS):
-        slopes = np.column_stack([(error_at(point - STEP * one) - now) / -STEP for one in np.eye(len(paths))])
-        usable = np.isfinite(now) & np.isfinite(slopes).all(axis=1)
-        move = least_move(slopes[usable], now[usable], highest - point)
+        move = least_move(*slopes_at(point, now, error_at), highest - point)
         point, then, done = _improved(point, move, now, error_at)
         if done:
             break
         now = then
     rounded = {path: float(f"{exp(value):.{DIGITS}g}") for path, value in zip(paths, point, strict=True)}
     return rounded if _less(error_at(np.array([log(rounded[path]) for path in paths])), first) else start
+
+
+def errors_of(
+    paths: Sequence[str], predictions_for: Callable[[Numbers], Sequence[Prediction]]
+) -> Callable[[Vector], Vector]:
+    """Logarithms of numbers → those of predicted over measured of each row; NaN where there is no prediction."""
+
+    def error_at(point: Vector) -> Vector:
+        numbers = {path: exp(value) for path, value in zip(paths, point, strict=True)}
+        return np.array([log(p.time_ratio or nan) for p in predictions_for(numbers)])
+
+    return error_at
+
+
+def slopes_at(point: Vector, now: Vector, error_at: Callable[[Vector], Vector]) -> tuple[Vector, Vector]:
+    """How the errors change with each number, and the errors now, of the rows for which both are known."""
+    slopes = np.column_stack([(error_at(point - STEP * one) - now) / -STEP for one in np.eye(len(point))])
+    usable = np.isfinite(now) & np.isfinite(slopes).all(axis=1)
+    return slopes[usable], now[usable]
 
 
 def most_of(paths: Sequence[str]) -> Vector:

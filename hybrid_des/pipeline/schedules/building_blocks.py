@@ -5,6 +5,7 @@ from functools import partial
 
 from hybrid_des.pipeline.plan import Action, Kind, Op, Plan, wave
 from hybrid_des.pipeline.schedules.time_slots import Slots
+from hybrid_des.units import collected
 
 PERIOD = 6
 
@@ -61,9 +62,8 @@ class _Rank:
         self._limit = limit
         self._head = self._held = 0
         # Ops of one kind and chunk become ready in order, so only the next of each is a candidate.
-        self._queues: dict[tuple[Kind, int], list[int]] = {}
-        for index, (op,) in reversed(list(enumerate(program))):
-            self._queues.setdefault((op.kind, op.chunk), []).append(index)
+        ops = reversed([(index, op) for index, (op,) in enumerate(program)])
+        self._queues = collected(((op.kind, op.chunk), index) for index, op in ops)
 
     def pick(self, ready: Callable[[Op], bool]) -> Op | None:
         """Choose and run the op of this slot, if any is possible."""

@@ -26,6 +26,7 @@ from hybrid_des.report.files.nccl_kernels import BYTE, Kernel, NcclKernels, move
 from hybrid_des.report.files.staging import Written, write_whole
 from hybrid_des.report.files.tracks import MICROSECOND, Event, Row, Rows, about_track, slice_of, track_of, write_trace
 from hybrid_des.simulation.timeline import Timeline
+from hybrid_des.units import collected
 
 COMPUTE, REDUCTION, GATHER, SENDS = 7, 20, 22, 24  # streams
 KERNELS = {"F": "forward", "B": "backward", "W": "weight_gradient", "FB": "forward_with_backward"}
@@ -109,10 +110,8 @@ def _events(rank: int, streams: Streams, steps: Rows) -> Iterator[Event]:
     yield from about_track(host, process_name=f"host of rank {rank}")
     for stream, name in STREAMS.items():
         yield from about_track(track_of(0, stream), thread_name=f"stream {stream} {name}")
-    of_step: dict[int, list[tuple[int, int, Row]]] = {}
-    for stream, (rows, _) in streams.items():
-        for row in rows.of(rank):
-            of_step.setdefault(row["step"], []).append((row["ts"], stream, row))
+    each = ((stream, row) for stream, (rows, _) in streams.items() for row in rows.of(rank))
+    of_step = collected((row["step"], (row["ts"], stream, row)) for stream, row in each)
     number = 0
     for step in steps.of(rank):
         yield slice_of(host, step, f"ProfilerStep#{step['step']}", "user_annotation", "")

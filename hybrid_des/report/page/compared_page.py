@@ -113,7 +113,7 @@ def _below(comparison: Comparison) -> Iterator[str]:
             yield f"<p>Interaction of the changes: {html.escape(signed(comparison.interaction or 0.0))}.</p>"
     yield f"<h2>Figures</h2>{table(['', 'A', 'B'], _figures(comparison))}"
     yield _ops(comparison)
-    yield folded_text("report", render_comparison(comparison, WIDTH))
+    yield folded_text(render_comparison(comparison, WIDTH))
 
 
 def time_bars(comparison: Comparison) -> str:

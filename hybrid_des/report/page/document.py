@@ -87,19 +87,13 @@ class PageRun(NamedTuple):
     panels: Sequence[tuple[str, str]] = ()
 
 
-def page_of(runs: Sequence[PageRun], title: str = "", lead: str = "") -> str:
-    """The page of one run, or of several on one time axis, as HTML.
-
-    Args:
-        runs: the runs to show; by default, with the reasons that follow from the timeline alone.
-        title: of the page; by default, the names of the runs.
-        lead: text of all runs, before them.
-    """
+def page_of(runs: Sequence[PageRun]) -> str:
+    """The page of one run, or of several on one time axis, as HTML; by default, with the reasons in the timeline."""
     known = [run.reasons or reasons_of(run.findings.run.timeline) for run in runs]
     drawn = [run_data(run._replace(reasons=reasons)) for run, reasons in zip(runs, known, strict=True)]
-    title = title or " against ".join(about["name"] for about, _ in drawn)
+    title = " against ".join(about["name"] for about, _ in drawn)
     several = len(runs) > 1
-    body = f"<pre>{html.escape(lead)}</pre>" * bool(lead) + "\n".join(_answer(run, several) for run in runs)
+    body = "\n".join(_answer(run, several) for run in runs)
     panels = [("Timeline and memory", shipped(SHARED["CHART"]))]
     for run, reasons in zip(runs, known, strict=True):
         of_run = f"{run.name}: " if several else ""

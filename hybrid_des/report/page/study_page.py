@@ -64,12 +64,10 @@ def study_page(title: str, body: str, charts: Mapping[str, Any] | None = None, *
     return fill(PLAIN, [], more={"charts": charts or {}, **more}, TITLE=html.escape(title), BODY=body, **_shared())
 
 
-def runs_page(
-    title: str, body: str, lanes: str, runs: Sequence[PageRun], below: str, charts: Mapping[str, Any] | None = None
-) -> str:
+def runs_page(title: str, body: str, lanes: str, runs: Sequence[PageRun], below: str) -> str:
     """A page with the timelines of runs on one time axis: `body` above them, under the head `lanes`, `below` after."""
     parts = {"TITLE": html.escape(title), "BODY": body, "LANES": html.escape(lanes), "BELOW": below}
-    return fill(WITH_RUNS, [run_data(run) for run in runs], more={"charts": charts or {}}, **parts, **_shared())
+    return fill(WITH_RUNS, [run_data(run) for run in runs], more={"charts": {}}, **parts, **_shared())
 
 
 def _shared() -> dict[str, str]:
@@ -83,9 +81,9 @@ def said(rows: Mapping[str, str]) -> str:
     return f'<dl class="said">{"".join(lines)}</dl>'
 
 
-def folded_text(summary: str, text: str) -> str:
+def folded_text(text: str) -> str:
     """A text report, closed."""
-    return f"<details><summary>{html.escape(summary)}</summary><pre>{html.escape(text)}</pre></details>"
+    return f"<details><summary>report</summary><pre>{html.escape(text)}</pre></details>"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Cell | str]]) -> str:

@@ -30,7 +30,7 @@ from hybrid_des.report.plots.style import (
 )
 from hybrid_des.scenario.sections.cluster import GpuKind
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_binary_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -366,7 +366,7 @@ def times_and_bandwidths(
         ax.set_xscale("log", base=2)
         ax.set_xlabel("buffer")
         shown = sizes[:: -(-len(sizes) // MOST_SIZES)]
-        ax.set_xticks(shown, [_binary(size) for size in shown], fontsize=points(0.8), rotation=30)
+        ax.set_xticks(shown, [format_binary_bytes(size) for size in shown], fontsize=points(0.8), rotation=30)
         ax.minorticks_off()
         plain(ax)
     for i, (name, rows) in enumerate(curves.items()):
@@ -383,14 +383,6 @@ def times_and_bandwidths(
     legend(right)
     figure.suptitle(verbatim(title), fontsize=points(1))
     return figure
-
-
-def _binary(size: int) -> str:
-    """A size for an axis: "64 KiB"."""
-    for factor, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if size >= factor:
-            return f"{size / factor:.4g} {unit}"
-    return f"{size} B"
 
 
 def _along(pipeline_rank: int, pipeline: int) -> Any:

@@ -16,12 +16,9 @@ from operator import attrgetter
 from hybrid_des.analysis.advice import Advice, AdviceLine
 from hybrid_des.analysis.difference import difference
 from hybrid_des.analysis.tasks import AtOnce, in_turn
-from hybrid_des.scenario.definition import Scenario
-from hybrid_des.scenario.loading import Source, document_of, given_values, load, scenario_of
+from hybrid_des.scenario.loading import Source, scenario_of, stated_of
 from hybrid_des.scenario.overrides import Overrides
-from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.shortcuts.run import run as simulated
-from hybrid_des.simulation.memory import MemoryPeak, worst_peak
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.run import reduced_gc
 from hybrid_des.studies.advice.catches import catches, remarks
@@ -63,18 +60,11 @@ def advise(scenario: Source, overrides: Overrides = (), *, run: Run | None = Non
         >>> advice.lines[0].settings
         {'schedule.kind': 'zb-v'}
     """
-    document = _document(scenario, overrides)
+    document = stated_of(scenario, overrides)
     position = Position(scenario_of(document), document, {})
     if run is None:
         run = simulated(position.scenario.model_copy(update={"record": "compute", "on_oom": "warn"}))
     return _Advising(position, run, at_once).advice()
-
-
-def _document(scenario: Source, overrides: Overrides) -> Document:
-    """What is stated of a scenario: that of a file, or the fewest values that make it."""
-    if isinstance(scenario, Scenario):
-        return Document(given_values(load(scenario, overrides)), scenario.name)
-    return document_of(scenario, overrides)
 
 
 @dataclass(frozen=True)
@@ -91,10 +81,6 @@ class _Advising:
         return self.run.timeline.duration / PICOSECONDS_PER_SECOND / self.run.scenario.steps
 
     @cached_property
-    def _peak(self) -> MemoryPeak:
-        return worst_peak(self.run.ranks, self.run.peak_memory, self.run.scenario.cluster.gpus_of(self.run.ranks))
-
-    @cached_property
     def _evaluator(self) -> Evaluator:
         return Evaluator(self.position, self._step, self.at_once)
 
@@ -103,12 +89,12 @@ class _Advising:
         framework, counts = self.position.framework, self._evaluator.counts
         neighbours = neighbourhood(self._evaluator, self._counted)
         lines = sorted(self._shown(neighbours), key=lambda plan: (bool(self._counted(plan)), plan.step))
-        nearest = None if lines or self._peak.fits else self._nearest(neighbours)
+        nearest = None if lines or self.run.peak.fits else self._nearest(neighbours)
         return Advice(
             self.position.scenario,
             self._step,
-            self._peak.held,
-            self._peak.gpu.memory,
+            self.run.peak.held,
+            self.run.peak.gpu.memory,
             [self._line(plan) for plan in lines],
             None if nearest is None else self._line(nearest),
             framework="" if framework is None else framework.name,
@@ -120,7 +106,7 @@ class _Advising:
 
     def _shown(self, neighbours: Sequence[Neighbour]) -> list[Neighbour]:
         """The plans to show, all simulated."""
-        evaluator, fits = self._evaluator, self._peak.fits
+        evaluator, fits = self._evaluator, self.run.peak.fits
         weighed = _unlike(evaluator.passed("weigh", _to_weigh(neighbours, self._counted)))
         most = FEW if self.run.events > MANY_EVENTS else SIMULATED
         while evaluator.counts["simulate"] < most and evaluator.events < EVENTS:
@@ -141,7 +127,7 @@ class _Advising:
     def _nearest(self, neighbours: Sequence[Neighbour]) -> Neighbour | None:
         """The plan that lacks the fewest bytes, if that is fewer than now; simulated."""
         least = min(neighbours, key=lambda plan: (plan.held - plan.memory, len(plan.kinds)), default=None)
-        if least is None or least.held - least.memory >= self._peak.excess:
+        if least is None or least.held - least.memory >= self.run.peak.excess:
             return None
         return next(iter(self._evaluator.passed("simulate", [least])), None)
 
@@ -154,7 +140,9 @@ class _Advising:
 
     def _catches(self, plan: Neighbour) -> tuple[str, ...]:
         after = self._evaluator.scenario(plan)
-        return catches(self.position.scenario, after, self.position.framework, plan.held, plan.memory, self._peak.held)
+        return catches(
+            self.position.scenario, after, self.position.framework, plan.held, plan.memory, self.run.peak.held
+        )
 
     def _line(self, plan: Neighbour) -> AdviceLine:
         before, after = self.position.scenario, self._evaluator.scenario(plan)

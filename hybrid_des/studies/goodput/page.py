@@ -26,7 +26,7 @@ from hybrid_des.studies.goodput.failures import faults_of
 from hybrid_des.studies.goodput.goodput import Goodput
 from hybrid_des.studies.goodput.ledger import LOST, unknown_causes
 from hybrid_des.studies.goodput.report import long_time
-from hybrid_des.units import format_share
+from hybrid_des.units import collected, format_share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +50,7 @@ def goodput_page(weeks: Goodput, intervals: pd.DataFrame | None, spares: pd.Data
         verdict(verdict_of(weeks, intervals)),
         f"<h2>Where {long_time(facts['horizon_s'])} go, mean of {facts['replications']} replications</h2>",
         shares_bar(list(_parts(facts))), _unknown(weeks), _history(weeks),
-        f'<div class="multiples">{pictures}</div>', _tables(weeks), folded_text("report", weeks.report()),
+        f'<div class="multiples">{pictures}</div>', _tables(weeks), folded_text(weeks.report()),
     ]  # fmt: skip
     return study_page(weeks.scenario.name, "".join(body), charts)
 
@@ -139,10 +139,7 @@ def _curve(
             f" ({_percent(row['low'])} to {_percent(row['high'])})" if row["low"] == row["low"] and row["low"] else ""
         )
         points.append([row[column], row["goodput"], f"{text(row[column])}: {_percent(row['goodput'])}{sure}"])
-    names: dict[float, list[str]] = {}
-    for name, at in marks.items():
-        if at:
-            names.setdefault(float(at), []).append(name)
+    names = collected((float(at), name) for name, at in marks.items() if at)
     lines = [{"at": at, "name": ", ".join(these)} for at, these in names.items()]
     series = [{"colour": LINES[0], "mark": 0, "line": True, "points": points}]
     return chart_of(x, {"label": "goodput", "kind": "share"}, series, marks=lines, low=True)

@@ -10,7 +10,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.faults import Faults
 from hybrid_des.studies.goodput.ledger import LOST, unknown_causes
 from hybrid_des.studies.goodput.states import Steps, described
-from hybrid_des.units import format_seconds, format_share
+from hybrid_des.units import format_seconds, format_share, in_units
 
 WIDTH, BAR, LABEL = 100, 30, 40
 
@@ -39,10 +39,7 @@ def render(scenario: Scenario, facts: Mapping[str, Any], steps: Steps, width: in
 
 def long_time(seconds: float) -> str:
     """A time of any length: "54 d", "3.1 h", "12.5 min", "6.2 s"."""
-    for size, unit in LONG:
-        if seconds >= size:
-            return f"{seconds / size:.4g} {unit}"
-    return format_seconds(seconds)
+    return in_units(seconds, LONG, format_seconds(seconds))
 
 
 def _title(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:

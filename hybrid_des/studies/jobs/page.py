@@ -109,7 +109,7 @@ def _tables(neighbours: Neighbours) -> Iterator[str]:
         more = f" (the longest {MOST_WAITS} of {len(waits)}; waits.csv has all)" if len(waits) > MOST_WAITS else ""
         yield f"<h2>Who waits for whom{more}</h2>{sorted_table(heads, rows)}"
     yield f"<h2>Links</h2>{_links_table(neighbours)}"
-    yield folded_text("report", render(neighbours))
+    yield folded_text(render(neighbours))
 
 
 def _jobs_table(neighbours: Neighbours) -> str:

@@ -12,11 +12,6 @@ Settings = dict[str, object]
 WHOLE: Settings = {"shards.ranks": None, "shards.outside": None}
 
 
-def group_of_node(scenario: Scenario) -> int:
-    """The ranks of a node that hold the same parameters."""
-    return max(1, min(kind.gpus_per_node for kind in scenario.cluster.kinds) // scenario.parallel.tensor)
-
-
 def shards_moves(at: Position) -> Iterator[tuple[str, Settings]]:
     """Groups within nodes where sharding spans several of them, and one group of all ranks."""
     scenario, parallel = at.scenario, at.scenario.parallel
@@ -24,7 +19,7 @@ def shards_moves(at: Position) -> Iterator[tuple[str, Settings]]:
         return
     if scenario.shards.ranks is not None:
         yield "shards", {**WHOLE}
-    ranks = group_of_node(scenario)
+    ranks = max(1, min(kind.gpus_per_node for kind in scenario.cluster.kinds) // parallel.tensor)  # of a node
     if ranks not in (1, scenario.shards.ranks, parallel.data * parallel.context) and _fits(
         scenario, Shards(ranks=ranks, reshard=scenario.shards.reshard), {}
     ):

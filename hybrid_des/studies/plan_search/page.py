@@ -7,12 +7,13 @@ plan as a scenario file.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hybrid_des.report.page.answer import verdict
 from hybrid_des.report.page.study_page import Cell, chart, chart_of, legend, sorted_table, study_page
 from hybrid_des.report.plots.style import LINES
+from hybrid_des.scenario.composition import value_at
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import flow_text, to_mapping
 from hybrid_des.studies.neighbours.framework import MEGATRON, TORCHTITAN, Framework, changed_flags, framework_of
@@ -161,14 +162,8 @@ def plan_html(result: SearchResult, plan: Candidate) -> str:
 def changes_of(written: Scenario, scenario: Scenario, plan: Candidate) -> list[str]:
     """The values of a plan that differ from those of the file, each as "parallel.tensor 4 → 1"."""
     before, after = to_mapping(written), to_mapping(scenario)
-    pairs = ((path, _at(before, path), _at(after, path)) for path in plan.case)
+    pairs = ((path, value_at(before, path), value_at(after, path)) for path in plan.case)
     return [f"{path} {_text(first)} → {_text(second)}" for path, first, second in pairs if first != second]
-
-
-def _at(values: object, path: str) -> Any:
-    for key in path.split("."):
-        values = values.get(key) if isinstance(values, Mapping) else None
-    return values
 
 
 def _text(value: Any) -> str:

@@ -7,7 +7,6 @@ that changes rounding, needs memory of the host, or that the framework of the fi
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +22,7 @@ from hybrid_des.studies.plan_search.evaluation import LAST, Evaluation, scenario
 from hybrid_des.studies.plan_search.terms import Settings
 from hybrid_des.studies.sweep.axes import Case
 from hybrid_des.studies.sweep.runner import with_case
+from hybrid_des.units import collected
 
 SIZES = ("parallel.pipeline", "parallel.data", "parallel.tensor", "parallel.context", "parallel.expert")
 
@@ -77,9 +77,7 @@ class PlanGraph:
         self._settings, self._cases = settings, cases
         self._written = settings.written
         self._framework = framework_of(settings.written) if settings.by_default else None
-        self._like: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
-        for number, case in enumerate(cases):
-            self._like[_values(self._written, case)].append(number)
+        self._like = collected((_values(self._written, case), number) for number, case in enumerate(cases))
 
     def root(self) -> Visited:
         """The plan of the file; if it is none of the space, one with the most of its values."""

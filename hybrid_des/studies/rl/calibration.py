@@ -6,7 +6,6 @@ versions, are called synchronously. One log of a run has a time that depends on 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
@@ -17,7 +16,7 @@ from hybrid_des.studies.rl.engine_all_reduce import tensor_nodes
 from hybrid_des.studies.rl.figures import figures_of
 from hybrid_des.studies.rl.loop import run_loop
 from hybrid_des.studies.rl.parts_of_scenario import parts_of
-from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.units import PICOSECONDS_PER_SECOND, grouped_by
 
 if TYPE_CHECKING:
     from hybrid_des.scenario.definition import Scenario
@@ -103,13 +102,9 @@ def generation_s(record: LoopRecord) -> float:
 
     The first batch is left out if there are others: engines may begin it before all else.
     """
-    begun, ended = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
-    for sample in record.samples:
-        if sample.batch >= 0:
-            begun[sample.batch].append(sample.started)
-            ended[sample.batch].append(sample.ended)
-    batches = sorted(begun)
-    times = [max(ended[batch]) - min(begun[batch]) for batch in batches[1:] or batches]
+    trained = grouped_by((one for one in record.samples if one.batch >= 0), lambda one: one.batch)
+    batches = [trained[number] for number in sorted(trained)]
+    times = [max(one.ended for one in batch) - min(one.started for one in batch) for batch in batches[1:] or batches]
     return fmean(times) / PICOSECONDS_PER_SECOND
 
 

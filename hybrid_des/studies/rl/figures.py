@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import numpy as np
 
+from hybrid_des.analysis.step_times import total
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.rl import Rl
 from hybrid_des.studies.rl.record import EngineState, LoopRecord, TrainerState
@@ -365,12 +366,7 @@ class _Spans(NamedTuple):
 def _by_state(spans: _Spans, states: Sequence[str], since: int) -> dict[str, int]:
     """Picoseconds of spans by state, without what was before a time."""
     times = np.maximum(spans.end - np.maximum(spans.begin, since), 0)
-    return {name: _whole_sum(times[spans.state == number]) for number, name in enumerate(states)}
-
-
-def _whole_sum(values: NDArray[np.int64]) -> int:
-    """The exact sum, which 64 bits may not hold: that of the upper and that of the lower 32 bits."""
-    return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
+    return {name: total(times[spans.state == number]) for number, name in enumerate(states)}
 
 
 def _spread(values: Sequence[int] | NDArray[Any]) -> Spread:

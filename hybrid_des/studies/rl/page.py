@@ -66,7 +66,7 @@ def loop_page(scenario: Scenario, figures: LoopFigures, tried: Sequence[WhatIf],
         verdict(verdict_of(figures, short)),
         cards(offers[:MOST_CARDS]),
         *_sides(figures), _timeline(figures), *_histograms(figures, bool(shares)), _what_ifs(tried),
-        folded_text("report", report),
+        folded_text(report),
     ]  # fmt: skip
     return study_page(scenario.name, "".join(body), {"lengths": _lengths(edges, shares)} if shares else {})
 

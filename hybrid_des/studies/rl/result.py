@@ -21,7 +21,7 @@ from hybrid_des.errors import SimulationError, UsageError
 from hybrid_des.report.files.staging import Written, write_files
 from hybrid_des.report.terminal import as_html
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.scenario.loading import Source, document_of, given_values, load, scenario_of
+from hybrid_des.scenario.loading import Source, document_of, scenario_of, stated_of
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.scenario.sections.rl import Rl
 from hybrid_des.scenario.strict_yaml import Document
@@ -64,18 +64,7 @@ def simulate_rl(source: Source, overrides: Overrides = (), *, at_once: AtOnce = 
         >>> loop.samples.groupby("age").size().to_dict()
         {0: 1024}
     """
-    return result_of(document_for(source, overrides), at_once)
-
-
-def document_for(source: Source, overrides: Overrides = ()) -> Document:
-    """What is stated of a scenario: that of a file or mapping, or the fewest values that make it.
-
-    Raises:
-        ScenarioError: one line per problem.
-    """
-    if isinstance(source, Scenario):
-        return Document(given_values(load(source, overrides)), source.name)
-    return document_of(source, overrides)
+    return result_of(stated_of(source, overrides), at_once)
 
 
 def result_of(document: Document, at_once: AtOnce = in_turn, loop: Loop | None = None) -> RlResult:

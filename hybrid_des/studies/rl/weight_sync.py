@@ -20,7 +20,7 @@ consist of (docs/background/accuracy.md).
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -41,7 +41,7 @@ from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.units import split_evenly, to_picoseconds
+from hybrid_des.units import grouped_by, split_evenly, to_picoseconds
 from hybrid_des.workload.models.amounts import ELEMENT
 from hybrid_des.workload.models.layer import Layer
 from hybrid_des.workload.models.operations import Gemm
@@ -132,9 +132,7 @@ def weights_of(scenario: Scenario) -> Weights:
     others = ELEMENT * sum(layer.held.tensor + layer.held.replicated for layer in layers)
     parallel, placement, parts = scenario.parallel, scenario.cluster.placement, []
     layout = parallel.layout
-    on = defaultdict[int, list[int]](list)  # pipeline rank → its ranks
-    for rank in range(layout.ranks):
-        on[layout.coordinate(rank, "pipeline")].append(rank)
+    on = grouped_by(range(layout.ranks), lambda rank: layout.coordinate(rank, "pipeline"))
     sizes = zip(split_evenly(others, parallel.pipeline), split_evenly(experts, parallel.pipeline), strict=True)
     for stage, both in enumerate(sizes):
         ranks = sorted(on[stage], key=lambda rank: [layout.coordinate(rank, axis) for axis in ACROSS])

@@ -92,16 +92,9 @@ class Part:
         return self.sizes or ((self.parameters,) if self.parameters != NO_PARAMETERS else ())
 
     def __add__(self, other: Part) -> Part:
-        return Part(
-            self.operations + other.operations,
-            self.parameters + other.parameters,
-            self.kept + other.kept,
-            max(self.transient, other.transient),
-            self.tensors + other.tensors,
-            self.modules + other.modules,
-            self.gathered + other.gathered,
-            self.offloads + other.offloads,
-        )
+        sums: dict[str, Any] = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(Part)}
+        sums |= {"transient": max(self.transient, other.transient), "sizes": self.tensors + other.tensors}
+        return Part(**sums)
 
 
 def offload(name: str, *unconverted: str, **kept: int) -> Part:

@@ -202,7 +202,7 @@ class SelectiveAttention(Attention):
         if not self.teaches or self.top is None:
             return None
         size = self.absorbed[0] if self.absorbed and self.selects else self.key_size
-        return Taught(self.heads, size, self.sequence, max(1, self.ratio), self.top)
+        return Taught(self.name, self.heads, size, self.sequence, max(1, self.ratio), top=self.top)
 
     @cached_property
     def flop(self) -> Fraction:
@@ -245,24 +245,15 @@ class Scores:
         return Fraction(self.sequence * self.heads * self.size, self.ratio)
 
 
-@dataclass(frozen=True)
-class Taught:
+@dataclass(frozen=True, kw_only=True)
+class Taught(Scores):
     """The core's scores of selected keys once more, from which the loss of an indexer is.
 
     Attributes:
-        heads, size: of the core.
-        sequence: number of tokens.
-        ratio: tokens per key.
         top: the most keys that are selected.
     """
 
-    heads: int
-    size: int
-    sequence: int
-    ratio: int
     top: int
-    local: ClassVar[bool] = True
-    form: ClassVar[CoreForm] = "selected"
 
     @property
     def keys(self) -> int:

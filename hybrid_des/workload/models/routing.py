@@ -66,8 +66,9 @@ class Routing:
     def hits(self, each: tuple[Held, ...]) -> list[Fraction]:
         """The same for several sets of copies, found together."""
         once = all(len(set(held)) == len(held) for held in each)
-        if once and not self.loads and self.capacity is None and not self._copied:
-            return [_hit(self.unplaced, held) for held in each]
+        if once and not self.loads and self.capacity is None and max(self.copies.values()) == 1:
+            choices = replace(self, placed=())  # which do not depend on where experts are
+            return [_hit(choices, held) for held in each]
         return [Fraction(missed) for missed in _missed(self, each)]
 
     def held(self, rank: int, ranks: int) -> Held:
@@ -116,15 +117,6 @@ class Routing:
         if not self.placed:
             return Counter(range(self.count))
         return Counter(expert for held in self.placed for expert in held)
-
-    @property
-    def unplaced(self) -> Routing:
-        """The same choices, with equal numbers of neighbouring experts on each rank."""
-        return replace(self, placed=()) if self.placed else self
-
-    @property
-    def _copied(self) -> bool:
-        return bool(self.placed) and max(self.copies.values()) > 1
 
 
 @lru_cache(maxsize=4096)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hybrid_des.units import grouped_by
 from hybrid_des.workload.placements.registration import Placement, Wanted
 
 
@@ -41,10 +42,7 @@ def copied(weights: Sequence[float], slots: int) -> list[int]:
 def spread(wanted: Wanted, slots: int) -> Placement:
     """Experts in so many slots, which are divided evenly over the ranks."""
     loads, groups = wanted.loads, wanted.groups
-    by_node: dict[int, list[int]] = {}
-    for rank, node in enumerate(wanted.nodes):
-        by_node.setdefault(node, []).append(rank)
-    on = list(by_node.values())
+    on = list(grouped_by(range(len(wanted.nodes)), wanted.nodes.__getitem__).values())
     if groups % len(on) or len({len(ranks) for ranks in on}) > 1:
         groups, on = 1, [list(range(len(wanted.nodes)))]
     size = len(loads) // groups

@@ -268,13 +268,19 @@ def _read(args: argparse.Namespace) -> tuple[str, Imported, Measured | None]:
     """The name of the new scenario, what was found, and what the engines of a log took."""
     from hybrid_des.interchange.frameworks.megatron import FLAGS, read_launch
     from hybrid_des.interchange.frameworks.named_model import read_model, read_with_model
+    from hybrid_des.interchange.jobs import read_job
     from hybrid_des.interchange.launched import job_of, launch_of
 
     model_name, model = read_model(args.model) if args.model is not None else ("", None)
     if logs := _logs(args):
-        return _read_log(args, logs, model)
+        from hybrid_des.interchange.loops import read_loop
+
+        ((loop, files),) = logs.items()
+        args.set, stated, model = _of_job(args, model)
+        return args.name or files[0].stem, *read_loop(files, loop, stated, model)
     if args.job:
-        return args.name or args.job[0].stem, _read_job(args, model), None
+        args.set, stated, model = _of_job(args, model)
+        return args.name or args.job[0].stem, read_job(args.job, args.tool, stated, model), None
     if args.line is None and not args.run:
         assert model is not None
         return args.name or model_name, model, None
@@ -329,25 +335,6 @@ def _gpus_per_node(overrides: Sequence[str]) -> int:
     changes = [one for one in changes_of(overrides) if isinstance(one, Change)]
     stated = [one.value for one in changes if [*one.path] == ["cluster", "gpus_per_node"]]
     return next((value for value in reversed(stated) if type(value) is int), GPUS)
-
-
-def _read_job(args: argparse.Namespace, model: Imported | None) -> Imported:
-    """What files of another program state, with a model where one is given."""
-    from hybrid_des.interchange.jobs import read_job
-
-    args.set, stated, model = _of_job(args, model)
-    return read_job(args.job, args.tool, stated, model)
-
-
-def _read_log(
-    args: argparse.Namespace, logs: dict[str, list[Path]], model: Imported | None
-) -> tuple[str, Imported, Measured | None]:
-    """What to call the run of a log, and what the log says, with a model where one is given."""
-    from hybrid_des.interchange.loops import read_loop
-
-    ((loop, files),) = logs.items()
-    args.set, stated, model = _of_job(args, model)
-    return args.name or files[0].stem, *read_loop(files, loop, stated, model)
 
 
 def _of_job(args: argparse.Namespace, model: Imported | None) -> tuple[list[str], dict[str, Any], Imported | None]:

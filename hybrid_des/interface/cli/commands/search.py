@@ -32,7 +32,7 @@ from hybrid_des.report.text_tables import text_table
 from hybrid_des.result import Result, simulate
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import flow_text
-from hybrid_des.scenario.loading import read_scenario
+from hybrid_des.scenario.loading import read_scenario, stated_of
 from hybrid_des.studies.neighbours.framework import MEGATRON, TORCHTITAN, Framework, changed_flags, framework_of
 from hybrid_des.studies.plan_search import default_axes
 from hybrid_des.studies.plan_search.best_plan import explore, write
@@ -44,7 +44,7 @@ from hybrid_des.studies.plan_search.space import LAYOUT, kept_in, plans_in, unus
 from hybrid_des.studies.plan_search.terms import Settings, settings_of
 from hybrid_des.studies.plan_search.tuning import tune
 from hybrid_des.studies.pool import cores
-from hybrid_des.studies.rl.result import RlResult, document_for, result_of
+from hybrid_des.studies.rl.result import RlResult, result_of
 from hybrid_des.studies.sweep.axes import Case, plain
 from hybrid_des.studies.verification import verify
 from hybrid_des.units import format_bytes, format_number, format_share
@@ -207,7 +207,7 @@ def _about_the_best(args: argparse.Namespace, search_result: SearchResult, best:
 def _simulated(scenario: Scenario) -> Result | RlResult:
     """A step of the best plan, or its loop."""
     if scenario.rl is not None:
-        return result_of(document_for(scenario))
+        return result_of(stated_of(scenario))
     return simulate(scenario.model_copy(update={"record": "compute"}))
 
 

@@ -12,7 +12,7 @@ Options extend a scenario's `model:`.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hybrid_des.errors import Refusal, UsageError, unknown
+from hybrid_des.errors import OptionRefusal, UsageError, unknown
 from hybrid_des.options import Options
 from hybrid_des.registry import Registry
 from hybrid_des.workload.models.layer import Model
@@ -26,13 +26,8 @@ names = _REGISTRY.names
 find = _REGISTRY.__getitem__
 
 
-class ModelRefusal(Refusal):
+class ModelRefusal(OptionRefusal):
     """An option of a model does not fit the others; `option` is its path."""
-
-    def __init__(self, option: str, message: str) -> None:
-        super().__init__(f"{option}: {message}")
-        self.option = option
-        self.message = message
 
 
 def kind(

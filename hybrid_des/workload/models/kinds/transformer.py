@@ -17,7 +17,7 @@ GELU are trained with dropout, those with SwiGLU without.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any, Literal
@@ -251,7 +251,7 @@ def _block(options: Block) -> Layer:
     """One block: norms, mixers side by side, and its second half."""
     h, experts = options.hidden, options.experts
     own = norm_weights(h, options.norm_parameters)
-    count = norms_of(options)
+    count = options.norms or residuals_of(options)
     mixed = sum((_mixed(name, options) for name in options.mixing), Part())
     second = second_half(options)
     products = [one for one in (*mixed.operations, *second.operations) if isinstance(one, Gemm)]
@@ -264,20 +264,18 @@ def _block(options: Block) -> Layer:
         parts.append(Part(kept=Kept(sequence=-ELEMENT * h)))  # both halves keep the same input
     if ops := _checkpointed(options):
         parts.append(ops)
+    if options.streams:
+        parts = mixed_streams(h, options.streams, residuals_of(options), parts)
     how: dict[str, Any] = {
         "halves": residuals_of(options),
         "streams": options.streams or 1,
-        "quantised": options.quantised,
         "behind": second.kept + Kept(sequence=ELEMENT * h * options.saved),
         "gradient": ELEMENT * h if options.autograd else 0,
     }
-    if options.streams:
-        parts = mixed_streams(h, options.streams, residuals_of(options), parts)
-    if experts is None:
-        return layer_of("", parts, ELEMENT * h, batch_first=options.pytorch, **how)
-    sent = ELEMENT * experts.active * (experts.latent or h)
-    how |= {"dispatched": sent, "balance": experts.balance, "routing": experts.routing}
-    return layer_of("", parts, ELEMENT * h, **how)
+    if experts is not None:
+        sent = ELEMENT * experts.active * (experts.latent or h)
+        how |= {"dispatched": sent, "balance": experts.balance, "routing": experts.routing}
+    return layer_of("", parts, ELEMENT * h, batch_first=options.pytorch, quantised=options.quantised, **how)
 
 
 def _mixed(name: str, options: Block) -> Part:
@@ -291,11 +289,6 @@ def _mixed(name: str, options: Block) -> Part:
     except UsageError as error:
         raise ModelRefusal(f"mixers.{name}", str(error).removeprefix(f"{name}: ")) from None
     return entry.build(options, *arguments)
-
-
-def norms_of(options: Block) -> int:
-    """Norms of a block."""
-    return options.norms or residuals_of(options)
 
 
 def residuals_of(options: Block) -> int:
@@ -350,12 +343,9 @@ def _prediction(options: Transformer, inner: Sequence[Block]) -> list[Layer]:
     layers = []
     for number, block in enumerate(inner):
         inside = _block(block.model_copy(update={"window": None}))
-        own = Part(*(getattr(inside, field.name) for field in fields(Part)))
-        parts = [*(joined if number == 0 else []), own, *(ends if number == len(inner) - 1 else [])]
-        sent = {
-            key: getattr(inside, key) for key in ("dispatched", "balance", "routing", "halves", "streams", "quantised")
-        }
-        layers.append(layer_of("prediction", parts, ELEMENT * h, "last", predicts=True, **sent))
+        parts = [*(joined if number == 0 else []), inside, *(ends if number == len(inner) - 1 else [])]
+        whole = replace(inside, **vars(sum(parts, Part())), name="prediction", place="last", predicts=True)
+        layers.append(replace(whole, batch_first=False))
     return layers
 
 
