@@ -30,13 +30,8 @@ MOST_FITTED = {
     "torchao_b200": 0, "h100_precisions": 1, "fsdp_chips": 0, "fine_tuning": 0, "nemotron_3": 0,
     "trl_long_context": 0, "mlperf_5_1_lora": 0, "sparse_attention": 0,
 }  # fmt: skip
-SHOWN = (
-    "fine_tuning",
-    "mlperf_5_1_lora",
-    "nemotron_3",
-    "sparse_attention",
-    "trl_long_context",
-)  # corpora made from one file of published rows
+# corpora made from one file of published rows
+SHOWN = ("fine_tuning", "mlperf_5_1_lora", "nemotron_3", "sparse_attention", "trl_long_context")
 FACTS = ("parameters", "weight_gradients")  # of `overlap`: what is done, not how well
 
 
