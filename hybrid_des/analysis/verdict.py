@@ -124,7 +124,7 @@ def _reason(loss: str, scenario: Scenario) -> str:
     if scenario.traced:
         return ""
     parallel, schedule = scenario.parallel, scenario.schedule
-    copies = " or to copy data" if any(share for _, share in scenario.offload) else ""
+    copies = " or to copy data" if any(vars(scenario.offload).values()) else ""
     again = "the whole forward pass" if scenario.recompute == "full" else "parts of the forward pass"
     return {
         RECOMPUTING: f"to save memory, the backward pass repeats {again}",

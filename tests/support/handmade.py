@@ -103,7 +103,7 @@ def _scenario(plan, parallel, steps, record):
         schedule=SimpleNamespace(kind="1f1b", microbatches=plan.microbatches, p2p="async"),
         on_oom="warn", sharding="none", fsdp=False, efficiency=None, slow=(), jitter=(), train=None, data=None,
         price=None, power=None, traced=False, recompute="none",
-        offload=SimpleNamespace(activations=0, optimizer=0),
+        offload=SimpleNamespace(activations=0, optimizer=0, parameters=0),
     )  # fmt: skip
 
 
