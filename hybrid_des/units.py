@@ -139,6 +139,16 @@ def format_number(number: float) -> str:
     return f"{number:.4g}" if abs(number) < 9999.5 else f"{number:,.0f}"
 
 
+def as_number(word: str) -> int | float | str:
+    """A word as the number that it is, or as itself."""
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word
+
+
 def in_units(number: float, units: Iterable[tuple[float, str]], otherwise: str) -> str:
     """A number in the first of these units that it reaches, with four digits."""
     return next((f"{number / size:.4g} {unit}" for size, unit in units if number >= size), otherwise)

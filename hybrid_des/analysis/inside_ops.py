@@ -31,8 +31,7 @@ INSIDE_OPS = (*AXES, OF_UPDATE, HOST)  # what an op does besides computing, in t
 def inside_ops(run: Run) -> Mapping[str, Column]:
     """For each op row, picoseconds that it spends on each of `INSIDE_OPS`; all rows are 0 for what never occurs."""
     columns = dict(zip(INSIDE_OPS, _by_costs(run), strict=True))
-    for axis in run.traffic.recorded:
-        columns[axis] = _recorded(run.timeline, axis)
+    columns |= {axis: _recorded(run.timeline, axis) for axis in run.traffic.recorded}
     return dict(zip(INSIDE_OPS, _fitting(columns.values(), own_time(run.timeline)), strict=True))
 
 

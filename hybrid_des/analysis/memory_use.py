@@ -22,7 +22,7 @@ from hybrid_des.cost_model.rank_costs import StageCosts
 from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.pipeline.plan import Op
 from hybrid_des.simulation.memory import MemoryPeak, memory_parts
-from hybrid_des.simulation.outcome import Run
+from hybrid_des.simulation.outcome import Run, fullest
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 NEAR = 0.05  # of the peak: as long as so much less or less is held, the GPU is called nearly full
@@ -95,7 +95,7 @@ class MemoryUse:
 def memory_use(run: Run) -> MemoryUse:
     """What fills the GPU of a run that is closest to its memory, or furthest above it."""
     layout = run.timeline.layout
-    peak = run.peak
+    peak = fullest(run)
     pipeline_rank, lane = layout.coordinate(peak.rank, "pipeline"), layout.lane(peak.rank)
     parts = memory_parts(run.costs, pipeline_rank, peak.held, lane)
     rows, duration = run.timeline.memory, max(run.timeline.duration, 1)

@@ -18,7 +18,7 @@ from hybrid_des.cost_model.stages import visits
 from hybrid_des.planning.program_table import Column
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.memory import memory_parts
-from hybrid_des.simulation.outcome import Run
+from hybrid_des.simulation.outcome import Run, fullest
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 from hybrid_des.workload.models.layer import Model
 from hybrid_des.workload.models.operations import Attention, Operation
@@ -240,5 +240,5 @@ def _flights(run: Run, fabric: Fabric) -> Column:
 def _memory_parts(run: Run) -> dict[str, int]:
     """Peak memory by part, of the rank that exceeds its memory most or has the least left."""
     layout = run.scenario.parallel.layout
-    worst = run.peak
+    worst = fullest(run)
     return memory_parts(run.costs, layout.coordinate(worst.rank, "pipeline"), worst.held, layout.lane(worst.rank))

@@ -112,10 +112,8 @@ def _shared_rings(size: int, links: Links) -> tuple[Sequence[int], ...]:
 def _most(size: int, links: Links, above: int) -> tuple[Sequence[int], ...]:
     """As many rings as are found, if they are more than some number."""
     degrees = [[count for pair, count in links if pair[end] == place] for end in (0, 1) for place in range(size)]
-    for count in range(min(map(sum, degrees)), above, -1):
-        if rings := _Search(size, dict(links), count).found:
-            return tuple(rings)
-    return ()
+    searches = (_Search(size, dict(links), count).found for count in range(min(map(sum, degrees)), above, -1))
+    return tuple(next(filter(None, searches), ()))
 
 
 class _Search:

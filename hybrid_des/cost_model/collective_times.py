@@ -73,6 +73,10 @@ class Concurrent(NamedTuple):
     codec: Codec
     options: collectives.Given = None
 
+    def buffer(self, group: int, member: int) -> Buffer:
+        """The buffer of any member of a group."""
+        return Buffer(self.elements[group], self.codec)
+
 
 class SimulatedGroups(NamedTuple):
     """Groups that are simulated together, and how.
@@ -366,8 +370,7 @@ class CollectiveTimes:
         algorithm = collectives.configured(name, asked.options)
         with suppress(Refusal, UsageError, DeadlockError):
             return max(
-                least_time(self.fabric, algorithm, together.groups, partial(_buffer, asked), together.acting)
-                for together in sets
+                least_time(self.fabric, algorithm, together.groups, asked.buffer, together.acting) for together in sets
             )
         return 0
 
@@ -404,7 +407,7 @@ class CollectiveTimes:
                 if (network.simulates(rank) if place < group.size else network.serves(rank, group.ranks[: group.size]))
             )
             algorithm = collectives.configured(name, asked.options)
-            return run_collective(network, algorithm, members, partial(_buffer, asked), limit=limit, views=views)
+            return run_collective(network, algorithm, members, asked.buffer, limit=limit, views=views)
 
     @contextmanager
     def _network(self, fold: Fold | None, groups: Sequence[ProcessGroup]) -> Iterator[tuple[Transport, Views]]:
@@ -427,7 +430,7 @@ class TimesAlone(CollectiveTimes):
     def of_group(self, name: str, asked: Concurrent) -> Outcome:
         """A collective in one group, of all ranks: of members that do the same on their nodes, one is simulated."""
         layout, groups = self.layout, [self.process_group(name, asked.groups[0], asked.options)]
-        every, on_node = [(groups[0], [_buffer(asked, 0, 0)])], self._nodes.tolist().count(self._nodes[0])
+        every, on_node = [(groups[0], [asked.buffer(0, 0)])], self._nodes.tolist().count(self._nodes[0])
         folds = list[Fold]()
         if self._folded and layout.ranks % on_node == 0:
             keeps = (keep for keep in (1, on_node) if keep < layout.ranks)
@@ -455,11 +458,6 @@ class TimesAlone(CollectiveTimes):
             yield network, views
             if network.env.now < LONG_RUN:
                 self._kept = network, views
-
-
-def _buffer(asked: Concurrent, group: int, member: int) -> Buffer:
-    """The buffer of any member of a group."""
-    return Buffer(asked.elements[group], asked.codec)
 
 
 def buffer_of(size: int, held: Sequence[int] = (), *, back: bool = False) -> Buffer:

@@ -237,8 +237,4 @@ def _useful(m: float, n: float, count: float, tile: tuple[int, int], multiproces
     return m * n * count / (tiles * rows * columns) * where(tiles < multiprocessors, larger(full, SPLIT), full)
 
 
-def _reuse(tile: tuple[int, int]) -> float:
-    return (1 + REUSE * IDEAL) / (1 + REUSE * (1 / tile[0] + 1 / tile[1]) / 2)
-
-
-REUSED = [(tile, _reuse(tile)) for tile in TILES]
+REUSED = [(tile, (1 + REUSE * IDEAL) / (1 + REUSE * (1 / tile[0] + 1 / tile[1]) / 2)) for tile in TILES]

@@ -24,7 +24,7 @@ from hybrid_des.scenario.sections.perturbations import Jitter, Slow
 from hybrid_des.scenario.stacks import codec_of, framework_of, splitting_rule
 from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit
 from hybrid_des.simulation.memory_remedies import what_would_fit
-from hybrid_des.simulation.outcome import Run
+from hybrid_des.simulation.outcome import Run, fullest
 from hybrid_des.units import (
     PICOSECONDS_PER_SECOND,
     format_bytes,
@@ -74,7 +74,7 @@ def content_of(findings: RunAnalysis) -> Content:
     """Make the content of a report."""
     run, facts = findings.run, findings.summary
     scenario = run.scenario
-    peak, breakdown = run.peak, findings.breakdown
+    peak, breakdown = fullest(run), findings.breakdown
     return Content(
         scenario.name,
         scenario.description,
@@ -107,7 +107,7 @@ def content_of(findings: RunAnalysis) -> Content:
 
 def alarm_of(run: Run) -> str:
     """What to say first of a run that exceeds the memory of its GPUs; empty if it fits."""
-    peak = run.peak
+    peak = fullest(run)
     return "" if peak.fits else f"{ALARM}: {_held(run.scenario, peak)}: {CANNOT_RUN}"
 
 

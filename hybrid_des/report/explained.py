@@ -33,7 +33,7 @@ from hybrid_des.report.explained_details import DETAIL_LABEL, LINK_NAMES, detail
 from hybrid_des.report.memory_text import gigabytes, of_memory, tensors_text
 from hybrid_des.report.text import NARROWEST, folded, labelled
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.outcome import Run
+from hybrid_des.simulation.outcome import Run, fullest
 from hybrid_des.units import format_number, format_seconds, format_share
 
 LABEL = 11  # characters of a label
@@ -110,7 +110,7 @@ def rest(
     lost = explanation.losses if isinstance(explanation, Explanation) else explanation
     advice = advice or (explanation.advice if isinstance(explanation, Explanation) else None)
     asked = _what_ifs(explanation, width) if isinstance(explanation, Explanation) and not details else []
-    loss = _labelled([("Main loss", [lost.verdict])] if lost.run.peak.fits else [], width)
+    loss = _labelled([("Main loss", [lost.verdict])] if fullest(lost.run).fits else [], width)
     faster = _faster_links(lost, advice)
     tail = [*asked, *_labelled([("Hardware", faster)] if faster else [], width)]
     room = max(MOST_LINES - above - len(loss) - len(tail), LEAST_LINES) if width >= LIMITED and not details else None
@@ -127,7 +127,7 @@ def detail_lines(explanation: Explanation, width: int) -> list[str]:
 
 def in_brief(lost: Losses) -> dict[str, list[str]]:
     """What a page shows of a run before there is advice, as texts by the labels of the text."""
-    fits = lost.run.peak.fits
+    fits = fullest(lost.run).fits
     said = {
         "Memory": [] if fits else [tensors_text(memory_use(lost.run))],
         "Time": [shares_text(lost.breakdown.shares, lost.run.scenario.traced)],
@@ -200,7 +200,7 @@ def _plan(scenario: Scenario) -> Iterator[str]:
 
 def _alarm(run: Run, width: int) -> list[str]:
     """What to say first of a run that exceeds the memory of its GPUs."""
-    peak = run.peak
+    peak = fullest(run)
     if peak.fits:
         return []
     needs = f"{ALARM}: the fullest GPU needs {of_memory(peak.held, peak.gpu.memory)}"
@@ -209,7 +209,7 @@ def _alarm(run: Run, width: int) -> list[str]:
 
 def _opening_blocks(run: Run) -> Iterator[tuple[str, Sequence[str]]]:
     findings = RunAnalysis(run)
-    if not run.peak.fits:
+    if not fullest(run).fits:
         yield "Memory", [tensors_text(memory_use(run))]
     yield "Step", [_step(run, findings)]
     yield "Time", [shares_text(findings.breakdown.shares, run.scenario.traced)]
@@ -217,7 +217,7 @@ def _opening_blocks(run: Run) -> Iterator[tuple[str, Sequence[str]]]:
 
 def _step(run: Run, findings: RunAnalysis) -> str:
     """The step, how sure it is, throughput, utilisation and memory, as a sentence."""
-    facts, peak = findings.summary, run.peak
+    facts, peak = findings.summary, fullest(run)
     step = facts["step_time_s"]
     known = experience(run.scenario)
     interval = known.interval(step) if known is not None and peak.fits else None
@@ -264,7 +264,7 @@ def _changes(lost: Losses, advice: Advice | None, width: int, room: int | None) 
 
     As many changes as have room, each with as much of its flags as there is then room for.
     """
-    fits = lost.run.peak.fits
+    fits = fullest(lost.run).fits
     repaired = _repaired(lost)
     heads = _labelled([("Repair", repaired)] if repaired else [], width)
     if advice is None:
@@ -306,7 +306,7 @@ def _label(fits: bool) -> str:
 def _repaired(lost: Losses) -> list[str]:
     """What the slow node or link that delays the step would give if it were like the others, as a sentence."""
     culprit = lost.culprit
-    if culprit is None or culprit.usual is None or not lost.run.peak.fits:
+    if culprit is None or culprit.usual is None or not fullest(lost.run).fits:
         return []
     step = f"{format_seconds(lost.seconds(culprit.usual))} ({signed(-lost.gain(culprit.usual))})"
     return [f"If {named(culprit.name)} were as fast as the others, the step would take {step}."]
@@ -395,7 +395,7 @@ def _helpful_links(lost: Losses, advice: Advice | None) -> tuple[str, float]:
     most, name = max(gains, default=(0.0, ""))
     best = max((line.gain for line in advice.lines), default=0.0) if advice else 0.0
     broken = lost.culprit is not None and lost.culprit.slow is None  # a slow link is mended first
-    if broken or most < LEAST or best * HALF > most or not lost.run.peak.fits:
+    if broken or most < LEAST or best * HALF > most or not fullest(lost.run).fits:
         return "", 0.0
     return name, most
 

@@ -55,10 +55,8 @@ class Document:
 
     def place(self, path: KeyPath) -> str:
         """The place of a path, or of the innermost known section around it."""
-        for length in range(len(path), -1, -1):
-            if path[:length] in self.places:
-                return self.places[path[:length]]
-        return self.source
+        around = (path[:length] for length in range(len(path), -1, -1))
+        return next((self.places[one] for one in around if one in self.places), self.source)
 
     def forget(self, path: KeyPath) -> None:
         """Remove the places at and below a path."""

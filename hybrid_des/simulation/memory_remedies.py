@@ -27,7 +27,7 @@ from hybrid_des.scenario.keys import SHARDING
 from hybrid_des.scenario.loading import scenario_from, scenario_of
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.memory import MemoryPeak, worst_peak
-from hybrid_des.simulation.outcome import Run
+from hybrid_des.simulation.outcome import Run, fullest
 from hybrid_des.units import format_bytes
 
 RECOMPUTE = ("none", "selective", "full")
@@ -51,7 +51,7 @@ class Remedy(NamedTuple):
 
 def fits(run: Run) -> bool:
     """Whether no GPU of a run exceeds its memory."""
-    return run.peak.fits
+    return fullest(run).fits
 
 
 def remedies(scenario: Scenario, plan: Plan, fabric: Fabric) -> Iterator[Remedy]:

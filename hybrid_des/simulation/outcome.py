@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 from hybrid_des.cluster.fabric import Fabric
@@ -85,11 +84,6 @@ class Run:
         """The costs of each step; of one, if all are alike."""
         return [self.costs, *self.parts.further]
 
-    @cached_property
-    def peak(self) -> MemoryPeak:
-        """The peak of the GPU that is closest to its memory, or furthest above it."""
-        return worst_peak(self.ranks, self.peak_memory, self.scenario.cluster.gpus_of(self.ranks))
-
     @property
     def plan(self) -> Plan:
         """The schedule as data; empty if the programs came from elsewhere."""
@@ -140,3 +134,8 @@ class Run:
         """For each simulated rank, the most activations that it holds, in whole-rank micro-batches."""
         visits = self.timeline.programs.visits[self.timeline.pipeline_rank[self.ranks]].tolist()
         return [Fraction(parts, CHUNK * times) for parts, times in zip(self.peak_chunks, visits, strict=True)]
+
+
+def fullest(run: Run) -> MemoryPeak:
+    """The GPU of a run that is closest to its memory, or furthest above it, with its peak."""
+    return worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks))

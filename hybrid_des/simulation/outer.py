@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, cycle, islice
 from typing import Any, NamedTuple
 
@@ -91,7 +91,7 @@ def overlapped(scenario: Scenario, whole: Parts, algorithm: str, asked: Concurre
         for number, ranks in enumerate(asked.groups)
     ]
     members = [(group, place) for group in groups for place in range(len(group.ranks))]
-    processes = begun(network, collectives.configured(algorithm, asked.options), members, partial(_buffer, asked))
+    processes = begun(network, collectives.configured(algorithm, asked.options), members, asked.buffer)
     for process in processes:
         process.callbacks.append(over)
     links.env.run()
@@ -104,10 +104,6 @@ def durations_of(rows: Mapping[str, Column], steps: int) -> list[int]:
     """Picoseconds of each step, from the rows of steps of all ranks."""
     ends = [int(rows["end"][rows["step"] == step].max()) for step in range(steps)]
     return [end - before for before, end in zip([0, *ends], ends, strict=False)]
-
-
-def _buffer(asked: Concurrent, number: int, _: int) -> Buffer:
-    return Buffer(asked.elements[number], asked.codec)
 
 
 MOST_EVENTS = 2_000_000  # of the steps that are simulated with an exchange

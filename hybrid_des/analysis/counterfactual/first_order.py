@@ -81,10 +81,8 @@ def _messages(slack: Slack, fabric: Fabric) -> Messages | None:
 
 def _same_messages(before: list[Program], after: list[Program]) -> bool:
     """Whether the order of ops is the same, none is new, and every op sends as many bytes as before."""
-    for this, other in dict.fromkeys(zip(before, after, strict=True)):
-        if other.ops.keys() - this.ops.keys() or _sends(this) != _sends(other):
-            return False
-    return True
+    pairs = dict.fromkeys(zip(before, after, strict=True))
+    return all(other.ops.keys() <= this.ops.keys() and _sends(this) == _sends(other) for this, other in pairs)
 
 
 def _sends(program: Program) -> list[tuple[Action, tuple[int, ...]]]:

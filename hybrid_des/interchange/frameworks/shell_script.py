@@ -451,16 +451,12 @@ class Script:
         if first == "read":
             for name in words[1:]:
                 self.variables.values[name] = f"${name}"
-            return None
-        if first in _PRINT:
-            return None
-        if first == "eval":
+        elif first == "eval":
             self._inner(" ".join(words[1:]), line, parts)
-            return None
-        if first.startswith("--"):
+        elif first.startswith("--"):
             self.loose.append((line, tuple(words)))
-            return None
-        self._begin(line, words, environment, parts)
+        elif first not in _PRINT:
+            self._begin(line, words, environment, parts)
         return None
 
     def _begin(self, line: int, words: list[str], environment: Mapping[str, str], parts: frozenset[str]) -> None:

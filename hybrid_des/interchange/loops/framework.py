@@ -11,6 +11,7 @@ from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN
 from hybrid_des.interchange.loops.settings import Setting, Settings
 from hybrid_des.interchange.loops.steps import Form, Mean, Steady, mean_of
 from hybrid_des.options import describe
+from hybrid_des.units import as_number
 
 STEP, SAMPLES, ENGINES, UPDATE, PASS, SYNC, SWITCH, OTHER = (
     "step", "samples", "engines", "update", "pass", "sync", "switch", "other",
@@ -174,7 +175,8 @@ class Reading:
         """Put a setting's value as it is, if it has one."""
         setting = self.get(*keys)
         if setting is not None:
-            self.put(path, _plain(setting.value), self.where(self.key(*keys)))
+            value = as_number(setting.value) if isinstance(setting.value, str) else setting.value
+            self.put(path, value, self.where(self.key(*keys)))
 
     def ask(self, path: str, what: str) -> None:
         """Leave a value open that nothing says."""
@@ -189,16 +191,6 @@ class Reading:
         """The mean of a number of lengths."""
         name = self.framework.lengths.get(what)
         return None if name is None else mean_of(self.steady.steps, [name])
-
-
-def _plain(value: Any) -> Any:
-    """A word of a command as a number, if it is one."""
-    for kind in (int, float):
-        try:
-            return kind(value) if isinstance(value, str) else value
-        except ValueError:
-            continue
-    return value
 
 
 def put_batch(reading: Reading, batch: int | None, *keys: str) -> None:

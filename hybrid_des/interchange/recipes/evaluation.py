@@ -272,7 +272,9 @@ class Evaluation:
             receiver = self._worth(node.func.value, frame)
             result = operations.method(receiver, node.func.attr, args, _shown(node, frame))
             if result is not ...:
-                return self._mutated(receiver, result, frame)
+                if result is None and frame.condition is not None and isinstance(receiver, list):
+                    receiver[-1:] = [frame.condition]  # one more element, which is undecided
+                return result
             if isinstance(receiver, Made) and node.func.attr not in receiver:
                 target = Reference(f"{receiver[TARGET]}.{node.func.attr}")
                 return self._new(target, args, {OWNER: receiver, **named}, frame.depth)
@@ -289,12 +291,6 @@ class Evaluation:
         if given and not made.is_of_class and function.name != "print":
             self.not_followed.append(_shown(node, frame))
         return made
-
-    def _mutated(self, receiver: Any, result: Any, frame: Frame) -> Any:
-        """What a method gave; a list that it changed under an open condition has one more element that is undecided."""
-        if result is None and frame.condition is not None and isinstance(receiver, list):
-            receiver[-1:] = [frame.condition]
-        return result
 
     def _unpacked(self, node: ast.expr, frame: Frame) -> Iterator[Any]:
         if not isinstance(node, ast.Starred):

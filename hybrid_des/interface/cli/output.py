@@ -124,6 +124,13 @@ def write_file(path: Path, text: str) -> None:
         raise UsageError(f"{path}: {error.strerror or error}") from None
 
 
+def write_out(path: Path | None, text: Callable[[], str]) -> None:
+    """Write the file of `--out`, if there is one, and say so."""
+    if path is not None:
+        write_file(path, text())
+        say(f"wrote {path}")
+
+
 def progress_line(headway: RunProgress) -> str:
     """One line: share of ops, events per second, and time left."""
     from hybrid_des.units import format_seconds, format_share

@@ -55,7 +55,7 @@ from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.scenario.shipped import shipped
 from hybrid_des.scenario.strict_yaml import Document, parse
 from hybrid_des.scenario.unused_gpus import unused_gpus
-from hybrid_des.simulation.outcome import Run
+from hybrid_des.simulation.outcome import Run, fullest
 from hybrid_des.studies.advice import advise
 from hybrid_des.studies.forked import forked
 from hybrid_des.studies.plan_search.best_plan import explore
@@ -186,7 +186,7 @@ def _of_loop(result: RlResult, document: Document) -> dict[str, Any]:
 
 def _step(run: Run, figures: Mapping[str, Any], document: Document, scenario: Scenario) -> dict[str, Any]:
     """What a simulated step is like, by the keys of `StepAnswer`."""
-    peak = run.peak
+    peak = fullest(run)
     warnings = [*document.notices.values(), unused_gpus(document, scenario)]
     return {
         "name": figures["name"],

@@ -31,6 +31,7 @@ from hybrid_des.measured.calibration.nccl_log import (
     printed,
     release_of,
 )
+from hybrid_des.units import as_number
 
 Result = Mapping[str, Any]
 MOST_RANKS = 2**20
@@ -64,16 +65,7 @@ def _results(text: str) -> Iterator[tuple[int, Result]]:
         names = lines[head].strip().split(",")
         for line, row in enumerate(csv.reader(lines[head + 1 :]), head + 2):
             if len(row) == len(names):
-                yield line, {key: _plain(cell.strip()) for key, cell in zip(names, row, strict=True)}
-
-
-def _plain(cell: str) -> int | float | str:
-    for kind in (int, float):
-        try:
-            return kind(cell)
-        except ValueError:
-            continue
-    return cell
+                yield line, {key: as_number(cell.strip()) for key, cell in zip(names, row, strict=True)}
 
 
 def documents(text: str) -> Iterator[tuple[int, Any]]:

@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
-from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
 from hybrid_des.cluster.time_table import MESSAGE, MICROSECOND, OF_NODE, TimeTable
 from hybrid_des.errors import UsageError
-from hybrid_des.files import read_text
 from hybrid_des.measured.calibration.nccl_json import read_json
 from hybrid_des.measured.calibration.nccl_log import NcclLog, Row, read_log
 from hybrid_des.units import collected
@@ -71,11 +69,6 @@ class NcclTests(NamedTuple):
         """The ranks and nodes, if known, before other words."""
         nodes = f" on {self.nodes} node{'s' * (self.nodes > 1)}" if self.nodes else ""
         return f"{self.ranks} ranks{nodes}; " if self.ranks else ""
-
-
-def read_nccl_tests(path: str | Path, collective: str | None = None) -> NcclTests:
-    """Read pasted output of an nccl-tests or rccl-tests program; see `parse_nccl_tests`."""
-    return parse_nccl_tests(read_text(path), str(path), collective)
 
 
 def parse_nccl_tests(text: str, name: str, collective: str | None = None) -> NcclTests:

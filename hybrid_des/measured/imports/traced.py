@@ -263,9 +263,7 @@ def chakra_profile(profile: Profile, machine: Scenario | None) -> TraceProfile:
     """
     traces = read_chakra(profile.files)
     groups = {ranks for trace in traces for ranks in trace.groups.values()}
-    ranks = len(traces)
-    if ranks == 1 and len(groups) == 1:
-        ranks = len(next(iter(groups)))
+    ranks = len(next(iter(groups))) if len(traces) == len(groups) == 1 else len(traces)
     nodes = [node for trace in traces for node in trace.nodes]
     device = [node for node in nodes if node.kind != graph.COMPUTATION or node.stream == graph.COMPUTE]
     hosted = any(node.stream.startswith("host") for node in nodes)

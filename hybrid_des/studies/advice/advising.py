@@ -19,7 +19,8 @@ from hybrid_des.analysis.tasks import AtOnce, in_turn
 from hybrid_des.scenario.loading import Source, scenario_of, stated_of
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.shortcuts.run import run as simulated
-from hybrid_des.simulation.outcome import Run
+from hybrid_des.simulation.memory import MemoryPeak
+from hybrid_des.simulation.outcome import Run, fullest
 from hybrid_des.simulation.run import reduced_gc
 from hybrid_des.studies.advice.catches import catches, remarks
 from hybrid_des.studies.advice.choice import LEAST, Catches, chosen
@@ -81,6 +82,10 @@ class _Advising:
         return self.run.timeline.duration / PICOSECONDS_PER_SECOND / self.run.scenario.steps
 
     @cached_property
+    def _peak(self) -> MemoryPeak:
+        return fullest(self.run)
+
+    @cached_property
     def _evaluator(self) -> Evaluator:
         return Evaluator(self.position, self._step, self.at_once)
 
@@ -89,12 +94,12 @@ class _Advising:
         framework, counts = self.position.framework, self._evaluator.counts
         neighbours = neighbourhood(self._evaluator, self._counted)
         lines = sorted(self._shown(neighbours), key=lambda plan: (bool(self._counted(plan)), plan.step))
-        nearest = None if lines or self.run.peak.fits else self._nearest(neighbours)
+        nearest = None if lines or self._peak.fits else self._nearest(neighbours)
         return Advice(
             self.position.scenario,
             self._step,
-            self.run.peak.held,
-            self.run.peak.gpu.memory,
+            self._peak.held,
+            self._peak.gpu.memory,
             [self._line(plan) for plan in lines],
             None if nearest is None else self._line(nearest),
             framework="" if framework is None else framework.name,
@@ -106,7 +111,7 @@ class _Advising:
 
     def _shown(self, neighbours: Sequence[Neighbour]) -> list[Neighbour]:
         """The plans to show, all simulated."""
-        evaluator, fits = self._evaluator, self.run.peak.fits
+        evaluator, fits = self._evaluator, self._peak.fits
         weighed = _unlike(evaluator.passed("weigh", _to_weigh(neighbours, self._counted)))
         most = FEW if self.run.events > MANY_EVENTS else SIMULATED
         while evaluator.counts["simulate"] < most and evaluator.events < EVENTS:
@@ -127,7 +132,7 @@ class _Advising:
     def _nearest(self, neighbours: Sequence[Neighbour]) -> Neighbour | None:
         """The plan that lacks the fewest bytes, if that is fewer than now; simulated."""
         least = min(neighbours, key=lambda plan: (plan.held - plan.memory, len(plan.kinds)), default=None)
-        if least is None or least.held - least.memory >= self.run.peak.excess:
+        if least is None or least.held - least.memory >= self._peak.excess:
             return None
         return next(iter(self._evaluator.passed("simulate", [least])), None)
 
@@ -140,9 +145,7 @@ class _Advising:
 
     def _catches(self, plan: Neighbour) -> tuple[str, ...]:
         after = self._evaluator.scenario(plan)
-        return catches(
-            self.position.scenario, after, self.position.framework, plan.held, plan.memory, self.run.peak.held
-        )
+        return catches(self.position.scenario, after, self.position.framework, plan.held, plan.memory, self._peak.held)
 
     def _line(self, plan: Neighbour) -> AdviceLine:
         before, after = self.position.scenario, self._evaluator.scenario(plan)

@@ -344,11 +344,10 @@ def job_of(scenario: Scenario) -> JobSpec:
 def expected_failures(scenario: Scenario, sources: Iterable[Source]) -> float:
     """Expected failures in all replications, including those of spares."""
     faults = faults_of(scenario)
-    seconds, each = float(faults.horizon), 0.0
-    for source in sources:
-        parts = len(source.parts) + len(source.spare_parts)
-        each += len(source.times) if source.mean is None else parts * seconds / source.mean
-    return each * faults.replications
+    seconds = float(faults.horizon)
+    parts = [(source, len(source.parts) + len(source.spare_parts)) for source in sources]
+    each = (len(one.times) if one.mean is None else count * seconds / one.mean for one, count in parts)
+    return sum(each, 0.0) * faults.replications
 
 
 def mtbf_of(sources: Iterable[Source], horizon: int) -> float | None:

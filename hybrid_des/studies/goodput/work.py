@@ -108,7 +108,8 @@ class SavedWork:
         """Advance to `until` or, with `to_checkpoint`, to the next snapshot if earlier; returns the time reached."""
         while now < until:
             self._settle(now)
-            if self._left:
+            if self._left or (not self._into and self._due(now)):
+                self._left = self._left or self._saving.stop
                 stopped = min(self._left, until - now)
                 self._left -= stopped
                 self._ledger["checkpoint"] += stopped
@@ -119,12 +120,6 @@ class SavedWork:
                         break
             elif self._into:
                 now = self._finish_step(now, until)
-            elif self._due(now):
-                self._left = self._saving.stop
-                if not self._left:
-                    self._snapshot(now)
-                    if to_checkpoint:
-                        break
             else:
                 self._step = self.upcoming
                 now = self._cycles(now, until) if not to_checkpoint else now

@@ -475,10 +475,9 @@ def _as_messages(job: PlacedJob, groups: Grouping, notes: list[str]) -> PlacedJo
     """The job with collectives of layers as messages, if others use their links; a note on what remains replayed."""
     parts, uses = groups.planned[job.name], groups.uses
     others = set[str]().union(*(links for name, links in uses.items() if name != job.name))
-    scenario, touched = job.scenario, list[str]()
-    for axis, flows in connections_of_layers(scenario, parts).items():
-        if axis not in parts.traffic.messages and links_of(parts.fabric, flows) & others:
-            touched.append(axis)
+    scenario, messages = job.scenario, parts.traffic.messages
+    flows_of = {axis: flows for axis, flows in connections_of_layers(scenario, parts).items() if axis not in messages}
+    touched = [axis for axis, flows in flows_of.items() if links_of(parts.fabric, flows) & others]
     gathered = [ranks for groups in parts.meeting or () for ranks in groups]
     if any(links_of(parts.fabric, around(ranks)) & others for ranks in gathered):
         notes.append(f"{job.name}: its collectives of single layers take as long as alone, and slow nobody")

@@ -112,8 +112,5 @@ def length_histograms(figures: LoopFigures) -> tuple[NDArray[Any], dict[str, NDA
         return np.array([0.0, 1.0]), {}
     least, most = max(int(lengths.min()), 1), int(lengths.max()) + 1
     edges = (np.geomspace if most > WIDE * least else np.linspace)(least, most, MOST_LENGTHS + 1)
-    shares = {}
-    for name, values in (("drawn", lengths), ("trained", lengths[figures.trained])):
-        if len(values):
-            shares[name] = np.histogram(values, edges)[0] / len(values)
-    return edges, shares
+    kinds = {"drawn": lengths, "trained": lengths[figures.trained]}
+    return edges, {name: np.histogram(one, edges)[0] / len(one) for name, one in kinds.items() if len(one)}

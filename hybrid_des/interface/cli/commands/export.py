@@ -23,11 +23,10 @@ from hybrid_des.interface.cli.deadline import within
 from hybrid_des.interface.cli.output import (
     output_width,
     print_json,
-    say,
     say_written,
     show_result,
     status_line,
-    write_file,
+    write_out,
 )
 from hybrid_des.report.text import folded
 
@@ -61,9 +60,7 @@ def run(args: argparse.Namespace) -> int:
 def _line(args: argparse.Namespace, scenario: Scenario) -> int:
     """Print a launch line, or write it."""
     launch = FRAMEWORKS[args.program](scenario)
-    if args.out is not None:
-        write_file(args.out, launch_text(launch) + "\n")
-        say(f"wrote {args.out}")
+    write_out(args.out, lambda: launch_text(launch) + "\n")
     if args.out is None or args.json:
         show_result(args, launch._asdict, lambda: launch_text(launch, output_width()), verbatim=True)
     return 0

@@ -15,7 +15,7 @@ from typing import Any
 from hybrid_des.cluster import gpus
 from hybrid_des.cluster.gpus import Figure, figures
 from hybrid_des.interface.cli.arguments import add_out
-from hybrid_des.interface.cli.output import output_width, say, show_result, terminal_width, write_file
+from hybrid_des.interface.cli.output import output_width, show_result, terminal_width, write_out
 from hybrid_des.report.text import labelled
 from hybrid_des.report.text_tables import markdown_table, text_table
 
@@ -46,9 +46,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         shown = figures(args.name)
         show_result(args, lambda: [figure._asdict() for figure in shown], lambda: "\n".join(_lines(shown)))
-    if args.out is not None:
-        write_file(args.out, page())
-        say(f"wrote {args.out}")
+    write_out(args.out, page)
     return 0
 
 

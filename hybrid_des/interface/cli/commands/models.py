@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from hybrid_des.interface.cli.arguments import add_out
-from hybrid_des.interface.cli.output import output_width, say, show_result, write_file
+from hybrid_des.interface.cli.output import output_width, show_result, write_out
 from hybrid_des.report.text_tables import markdown_table, text_table
 from hybrid_des.workload.models.catalogue import about, expanded, model, names
 
@@ -48,9 +48,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         shown = figures(args.name) | {"options": expanded({"base": args.name})}
         show_result(args, lambda: shown, lambda: _options(shown))
-    if args.out is not None:
-        write_file(args.out, page())
-        say(f"wrote {args.out}")
+    write_out(args.out, page)
     return 0
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.errors import UsageError, one_line
 from hybrid_des.interface.cli.arguments import add_budget, add_common, add_out, one_scenario, refuse_given, whole
-from hybrid_des.interface.cli.output import output_width, say, show, show_result, terminal_width, write_file
+from hybrid_des.interface.cli.output import output_width, say, show, show_result, terminal_width, write_file, write_out
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,9 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
     done = free_run(args.name, args.pipeline, args.microbatches, args.chunks, args.set)
     print(json.dumps(_times(done), ensure_ascii=False) if args.json else _grid(done))
-    if args.out is not None:
-        write_file(args.out, write_order(done.plan))
-        say(f"wrote {args.out}")
+    write_out(args.out, lambda: write_order(done.plan))
     return 0
 
 
