@@ -392,12 +392,9 @@ def next_change(lost: Losses, advice: Advice) -> str:
     links, saved = _helpful_links(lost, advice)
     bought = [f"to buy: {links} links twice as fast ({exact(-saved)})"] if links else []
     culprit = lost.culprit
-    usual = culprit.usual if culprit is not None else None
-    repaired = (
-        []
-        if usual is None or culprit is None
-        else [f"{culprit.name} as quick as the others ({exact(-lost.gain(usual))})"]
-    )
+    repaired = []
+    if culprit is not None and culprit.usual is not None:
+        repaired = [f"{culprit.name} as quick as the others ({exact(-lost.gain(culprit.usual))})"]
     settings = "; or ".join([*lines, *bought])
     return "; then ".join(filter(None, [*repaired, settings])) or _nothing(advice)
 
