@@ -7,18 +7,15 @@ dependencies, as in `analysis.critical_path`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from hybrid_des.analysis.idle import PARTS, drawn_pieces
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.planning.program_table import NONE, Column, Columns
 from hybrid_des.simulation.timeline import Timeline
-
-if TYPE_CHECKING:
-    import pandas as pd
-from hybrid_des.analysis.idle import PARTS, drawn_pieces
 
 
 class Reasons(NamedTuple):
@@ -31,16 +28,12 @@ class Reasons(NamedTuple):
         idle: `rank`, `start`, `end` and `cause` (of `causes`) of each piece of idle time, in picoseconds.
         causes: the names that `idle["cause"]` indexes.
         path: rows on the critical path, in order; empty if it was not computed.
-        verdict: lines to show above everything else.
-        tables: further tables to show, with their titles.
     """
 
     released_by: Column
     idle: Columns
     causes: Sequence[str] = PARTS
     path: Column = np.empty(0, dtype=np.int64)
-    verdict: Sequence[str] = ()
-    tables: Sequence[tuple[str, pd.DataFrame]] = ()
 
 
 def reasons_of(timeline: Timeline) -> Reasons:

@@ -1,6 +1,6 @@
 """The content of a report as data: facts, shares of the step, and limits of the model; `terminal` renders it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -366,27 +366,18 @@ def _resources(facts: Mapping[str, Any], scenario: Scenario) -> list[Fact]:
         Fact("micro-batches in flight", _few([f"{value:g}" for value in in_flight])),
         *expert_lines(facts),
         *_reduction(facts, scenario),
-        *_slower(facts),
+        *_some("slowed compute", facts.get("slowed_s"), format_seconds, "per rank, while collectives run beside it"),
         Fact("sent", sent),
-        *_switched(facts),
+        *_some("  by switches", facts.get("bytes_switched"), format_bytes, "sums that they hand to GPUs"),
         *_outer(facts),
         *_training(facts),
         Fact("real time", time, weight="dim"),
     ]
 
 
-def _switched(facts: Mapping[str, Any]) -> list[Fact]:
-    """What switches with in-network reduction forward: sums of what GPUs sent, which those do not send themselves."""
-    if not facts.get("bytes_switched"):
-        return []
-    return [Fact("  by switches", format_bytes(facts["bytes_switched"]), "sums that they hand to GPUs")]
-
-
-def _slower(facts: Mapping[str, Any]) -> list[Fact]:
-    """What computation lost beside communication."""
-    if not facts.get("slowed_s"):
-        return []
-    return [Fact("slowed compute", format_seconds(facts["slowed_s"]), "per rank, while collectives run beside it")]
+def _some(label: str, amount: Any, write: Callable[[Any], str], note: str) -> list[Fact]:
+    """An amount, if there is any."""
+    return [Fact(label, write(amount), note)] if amount else []
 
 
 def _outer(facts: Mapping[str, Any]) -> list[Fact]:
@@ -403,20 +394,14 @@ def _outer(facts: Mapping[str, Any]) -> list[Fact]:
     mean, used = format_seconds(outer["mean_step_s"]), format_share(outer["utilisation"])
     alone = facts["ranks"] < outer["ranks"]
     whose = "one" if alone else "all, simulated together"
+    least = "for its bytes on the links between sites, by any algorithm"
     return [
         Fact("groups of replicas", f"{outer['groups']}, each with its own weights; the step above is that of {whose}"),
         Fact("synchronisation", f"every {outer['every']} steps: {takes}, {waits} of it exposed; {sent}"),
-        *_bound(outer["exchange_bound_s"]),
+        *_some("  at least", outer["exchange_bound_s"], format_seconds, least),
         *([Fact("contention", slower)] if slower else []),
         Fact("mean step with synchronisation", f"{mean}, {used} of it training"),
     ]
-
-
-def _bound(seconds: float) -> list[Fact]:
-    """What no exchange is quicker than, if it crosses links between sites."""
-    if not seconds:
-        return []
-    return [Fact("  at least", format_seconds(seconds), "for its bytes on the links between sites, by any algorithm")]
 
 
 def _reduction(facts: Mapping[str, Any], scenario: Scenario) -> list[Fact]:

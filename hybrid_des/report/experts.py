@@ -9,21 +9,14 @@ from hybrid_des.report.fact import Fact
 from hybrid_des.units import format_bytes, format_share, signed_seconds
 
 
-def expert_lines(facts: Mapping[str, Any]) -> list[Fact]:
+def expert_lines(facts: Mapping[str, Any]) -> Iterator[Fact]:
     """What it costs that some experts are more wanted than others, layer by layer, and what would help."""
-    return [*_whole(facts), *_of_layers(facts.get("experts", {}))]
-
-
-def _whole(facts: Mapping[str, Any]) -> Iterator[Fact]:
     if "expert_imbalance_s" in facts:
         share = facts["expert_imbalance_s"] / facts["step_time_s"] if facts["step_time_s"] else 0.0
         why = "some experts are more wanted than others" if share else "all ranks serve as many tokens"
         note = f"per rank, {format_share(share)} of the step: {why}"
         yield Fact("experts' imbalance", signed_seconds(facts["expert_imbalance_s"]), note)
-
-
-def _of_layers(use: Mapping[str, Any]) -> Iterator[Fact]:
-    if not use:
+    if not (use := facts.get("experts")):
         return
     unequal = any(layer["imbalance_s"] or layer["busiest_ratio"] != 1 for layer in use["layers"])
     for layer in use["layers"] if unequal else ():

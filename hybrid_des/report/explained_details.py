@@ -201,12 +201,10 @@ def faster(change: str) -> str:
 def _worth(explanation: Explanation, tried: SimulatedChange) -> bool:
     """Whether the result of a usual what-if is worth a line; those of the user always are."""
     steps = explanation.run.scenario.steps
-    usual = tried.steps != steps or tried.change == TWICE
-    return (
-        not usual
-        or abs(tried.duration * steps - explanation.duration * tried.steps)
-        > SLIGHT * explanation.duration * tried.steps
-    )
+    if tried.steps == steps and tried.change != TWICE:
+        return True
+    before = explanation.duration * tried.steps
+    return abs(tried.duration * steps - before) > SLIGHT * before
 
 
 def note_of(explanation: Explanation, tried: SimulatedChange) -> str:
@@ -241,12 +239,9 @@ def _slow(explanation: Explanation) -> list[str]:
     if explanation.slow is None or not explanation.slow.groups:
         return []
     first = _costliest(explanation, explanation.slow)
-    stated = [group for group in explanation.slow.groups if group.stated]
-    rest = [
-        group
-        for group in stated
-        if not (first.startswith(f"{named(group.name)} ") and group is explanation.slow.groups[0])
-    ]
+    costliest, *others = explanation.slow.groups
+    told = first.startswith(f"{named(costliest.name)} ")
+    rest = [group for group in ([] if told else [costliest]) + others if group.stated]
     return [*([first] if first else []), *(_stated_cost(explanation, group) for group in rest)]
 
 

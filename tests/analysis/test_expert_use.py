@@ -64,6 +64,6 @@ def test_a_report_tells_the_first_layers():
     text = [f"{fact.label} {fact.value} {fact.note}" for fact in expert_lines(facts)]
     assert any("layer 2" in line and "× the mean" in line for line in text)
     assert any("find no room" in line for line in text)
-    equal = expert_lines(summary({"workload": "W0"}))
+    equal = [*expert_lines(summary({"workload": "W0"}))]
     assert [fact.label.strip() for fact in equal] == ["experts' imbalance", "busiest NICs"]
     assert "all ranks serve as many tokens" in equal[0].note

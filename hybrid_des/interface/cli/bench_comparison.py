@@ -117,14 +117,8 @@ def _compared(run: NcclTests, given: Given, quiet: bool) -> dict[str, Any]:
 
 def _cells(row: Compared) -> tuple[str, ...]:
     times = (f"{time / 10**6:.2f}" if time < 10**9 else f"{time / 10**6:.1f}" for time in (row.predicted, row.measured))
-    return (
-        f"{row.size}",
-        *times,
-        f"{row.predicted_bus:.2f}",
-        f"{row.measured_bus:.2f}",
-        format_share(row.share, 0),
-        row.parts,
-    )
+    buses = (f"{bus:.2f}" for bus in (row.predicted_bus, row.measured_bus))
+    return f"{row.size}", *times, *buses, format_share(row.share, 0), row.parts
 
 
 def _line(cells: tuple[str, ...]) -> str:

@@ -21,13 +21,13 @@ class OldName(NamedTuple):
         old: the old name.
         now: what takes its place, as one types it.
         command: the command whose options it takes.
-        adapt: makes of its arguments those of the new form.
+        adapt: makes of its arguments those of the new form. Default: they are those of the command.
     """
 
     old: str
     now: str
     command: str
-    adapt: Callable[[Namespace], Any]
+    adapt: Callable[[Namespace], Any] = lambda args: None
 
 
 def hint(old: str, now: str) -> None:
@@ -63,17 +63,13 @@ def find(name: str, arguments: Sequence[str]) -> OldName | None:
     return OLD.get(f"{name} --from-profile") if "--from-profile" in arguments else OLD.get(name)
 
 
-def _as_it_was(args: Namespace) -> None:
-    """Its options are those of the command."""
-
-
 OLD = {
     name.old: name
     for name in (
         OldName("calibrate", "measure --from", "measure", _calibrate),
-        OldName("calibrate --from-profile", "import", "_calibrate_profile", _as_it_was),
-        OldName("flags", "export", "export", _as_it_was),
-        OldName("replay", "import", "_replay", _as_it_was),
+        OldName("calibrate --from-profile", "import", "_calibrate_profile"),
+        OldName("flags", "export", "export"),
+        OldName("replay", "import", "_replay"),
         OldName("scenarios", "init", "init", _list),
         OldName("schema", "docs --schema", "docs", _schema),
         OldName("verify", "schedules --verify", "schedules", _verify),

@@ -102,7 +102,7 @@ def _beside(reference: str, entries: Sequence[Entry], parts: Sequence[str]) -> l
 
 def _ending(entries: Iterable[Entry], above: Sequence[str], end: str) -> list[Entry]:
     """The entries named so in sections that name all keys above."""
-    return [entry for entry in entries if end in entry.names and _is_below(entry, above)]
+    return [one for one in entries if end in one.names and {*above} <= {*_NAME.findall(" ".join(one.section))}]
 
 
 def _headings(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
@@ -133,10 +133,6 @@ def _headed(lines: Sequence[str], key: str) -> Iterator[Entry]:
         if key.lower() in _heading_names(title):
             text = "\n".join(lines[number:end]).rstrip()
             yield Entry((title,), (key,), "", text, heads=True)
-
-
-def _is_below(entry: Entry, above: Sequence[str]) -> bool:
-    return all(any(name in _NAME.findall(heading) for heading in entry.section) for name in above)
 
 
 def _entries(lines: Sequence[str]) -> Iterator[Entry]:

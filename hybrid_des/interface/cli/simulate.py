@@ -270,7 +270,9 @@ def _sweep(args: argparse.Namespace, document: Document) -> int:
         except (KeyboardInterrupt, sweep.WorkersLostError):
             if finished:
                 _print_rows(args, [row for _, row in sorted(finished.items())], cases)
-                say(f"{len(finished)} of {len(cases)} cases finished{_where(args.out)}")
+                file = "" if args.out is None else args.out / sweep.PARTIAL
+                more = f"; their rows are in {file}, --resume simulates the others" if file else ""
+                say(f"{len(finished)} of {len(cases)} cases finished{more}")
             raise
     _print_rows(args, rows, cases)
     if any("error" not in row for row in rows):
@@ -279,13 +281,6 @@ def _sweep(args: argparse.Namespace, document: Document) -> int:
     if args.json or args.quiet:  # the table shows it
         say(f"{args.file}: every case failed; the first: {rows[0]['error']}")
     return 1
-
-
-def _where(folder: Path | None) -> str:
-    """Where the rows of a sweep that was stopped are."""
-    from hybrid_des.studies import sweep
-
-    return "" if folder is None else f"; their rows are in {folder / sweep.PARTIAL}, --resume simulates the others"
 
 
 def _print_rows(args: argparse.Namespace, rows: Sequence[Row], cases: Sweep) -> None:

@@ -61,11 +61,9 @@ def row_of(done: Run, times: Mapping[str, float | None]) -> ScheduleRow:
     bubble, by_formula = summary["step_shares"]["bubble"], None
     if sizes is not None and expected:
         by_formula = float(1 - sizes.m * sizes.total / expected)
-    texts = {key: str(facts[key]) for key in ("memory", "source")}
-    remark = _remark(facts, sizes, expected, done)
     return ScheduleRow(
-        name, summary["step_time_s"], bubble, by_formula, str(facts["time"]), texts["memory"], len(done.plan.paths),
-        texts["source"], remark,
+        name, summary["step_time_s"], bubble, by_formula, str(facts["time"]), str(facts["memory"]),
+        len(done.plan.paths), str(facts["source"]), _remark(facts, sizes, expected, done),
     )  # fmt: skip
 
 

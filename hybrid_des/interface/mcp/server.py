@@ -24,7 +24,7 @@ from mcp_types import (
     ToolAnnotations,
 )
 
-from hybrid_des.errors import SimulationError, UsageError
+from hybrid_des.errors import HybridDesError, SimulationError
 from hybrid_des.interface.cli.deadline import OutOfTimeError
 from hybrid_des.interface.mcp.answers import described
 from hybrid_des.interface.mcp.arguments import MOST_S, arguments_of
@@ -81,22 +81,19 @@ def _hints(tool: str) -> ToolAnnotations:
 async def answer(folder: Path, tool: str, arguments: object) -> Reply:
     """Answer a call, within its budget; cancelled, its process is ended."""
     try:
-        call = Call.now(folder, tool, arguments_of(tool, arguments))
-    except UsageError as error:
-        return failure(error, str(error), error.exit_code)
-    with begun(call) as connection:
-        with anyio.move_on_after(call.until - time.monotonic()):
+        given = arguments_of(tool, arguments)
+        call = Call(folder, tool, given, time.monotonic() + given.budget_s)
+        with begun(call) as connection, anyio.move_on_after(call.until - time.monotonic()):
             try:
                 reply: Reply = await anyio.to_thread.run_sync(connection.recv, abandon_on_cancel=True)
             except (EOFError, OSError):
-                ended = SimulationError(
-                    f"{tool}: its process has ended: it was killed, or has met a defect (see stderr)"
-                )
-                return failure(ended, str(ended), ended.exit_code)
+                ended = f"{tool}: its process has ended: it was killed, or has met a defect (see stderr)"
+                raise SimulationError(ended) from None
             return reply
-    spent = format_seconds(call.given.budget_s)
-    late = OutOfTimeError(
-        f"{tool}: stopped: the budget of {spent} is spent; expected a larger budget_s, at most {MOST_S:g}, "
-        "or a smaller scenario, such as one with fewer GPUs or micro-batches"
-    )
-    return failure(late, str(late), late.exit_code)
+        spent = format_seconds(given.budget_s)
+        raise OutOfTimeError(
+            f"{tool}: stopped: the budget of {spent} is spent; expected a larger budget_s, at most {MOST_S:g}, "
+            "or a smaller scenario, such as one with fewer GPUs or micro-batches"
+        )
+    except HybridDesError as error:
+        return failure(error, str(error), error.exit_code)

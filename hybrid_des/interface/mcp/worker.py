@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,11 +39,6 @@ class Call:
     tool: str
     given: Arguments
     until: float
-
-    @classmethod
-    def now(cls, folder: Path, tool: str, given: Arguments) -> Call:
-        """A call that begins now."""
-        return cls(folder, tool, given, time.monotonic() + given.budget_s)
 
 
 def prepare() -> None:

@@ -9,7 +9,7 @@ import html
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hybrid_des.analysis.compare import Comparison, Side
+from hybrid_des.analysis.compare import Comparison
 from hybrid_des.analysis.critical_path.traced import Traced
 from hybrid_des.analysis.idle import DEPENDENCY, END_OF_STEP, HOST
 from hybrid_des.analysis.inside_ops import AXES
@@ -50,7 +50,8 @@ def comparison_page(comparison: Comparison) -> str:
     """The page of two runs, in one file."""
     a, b = comparison.a, comparison.b
     title = f"{a.name} against {b.name}" if a.name != b.name else a.name
-    body = "".join((*_alarms(a, b), said(three_lines(comparison))))
+    misfits = (html.escape(f"{ALARM}: {one.name}: {CANNOT_RUN}") for one in (a, b) if one.summary.get("out_of_memory"))
+    body = "".join((*(f'<p class="alarm">{text}</p>' for text in misfits), said(three_lines(comparison))))
     below = "".join(_below(comparison))
     if a.run is None or b.run is None:
         return study_page(title, body + below)
@@ -91,12 +92,6 @@ def _why(comparison: Comparison) -> str:
     rest = len(parts) - MOST_REASONS
     more = f", and {rest} smaller change{'s' if rest > 1 else ''}" if rest > 0 else ""
     return f"Per GPU: {', '.join(parts[:MOST_REASONS])}{more}."
-
-
-def _alarms(*sides: Side) -> Iterator[str]:
-    for side in sides:
-        if side.summary.get("out_of_memory"):
-            yield f'<p class="alarm">{html.escape(f"{ALARM}: {side.name}: {CANNOT_RUN}")}</p>'
 
 
 def _below(comparison: Comparison) -> Iterator[str]:

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,9 +28,6 @@ from hybrid_des.report.page.drawn import TIMES, Tables, tables_of
 from hybrid_des.report.page.packed_chart import packed_chart
 from hybrid_des.report.terminal import render
 from hybrid_des.units import format_seconds
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FOLDER = Path(__file__).parent
 
@@ -89,15 +86,14 @@ class PageRun(NamedTuple):
 
 def page_of(runs: Sequence[PageRun]) -> str:
     """The page of one run, or of several on one time axis, as HTML; by default, with the reasons in the timeline."""
-    known = [run.reasons or reasons_of(run.findings.run.timeline) for run in runs]
-    drawn = [run_data(run._replace(reasons=reasons)) for run, reasons in zip(runs, known, strict=True)]
+    drawn = [run_data(run) for run in runs]
     title = " against ".join(about["name"] for about, _ in drawn)
     several = len(runs) > 1
     body = "\n".join(_answer(run, several) for run in runs)
     panels = [("Timeline and memory", shipped(SHARED["CHART"]))]
-    for run, reasons in zip(runs, known, strict=True):
+    for run in runs:
         of_run = f"{run.name}: " if several else ""
-        panels += [(of_run + name, panel) for name, panel in _panels(run, reasons)]
+        panels += [(of_run + name, panel) for name, panel in _panels(run)]
     return fill(FOLDER / "page.html", drawn, TITLE=html.escape(title), BODY=body, PANELS=tabs(panels))
 
 
@@ -220,21 +216,12 @@ def _figures(headline: Sequence[Fact], resources: Sequence[Fact]) -> str:
     return f'<p class="figures">{" · ".join(texts)}</p>' if texts else ""
 
 
-def _panels(run: PageRun, reasons: Reasons) -> Iterator[tuple[str, str]]:
+def _panels(run: PageRun) -> Iterator[tuple[str, str]]:
     """The tabs of a run: title and HTML."""
     yield from run.panels
-    if reasons.verdict:
-        yield "Details", f"<pre>{html.escape(chr(10).join(reasons.verdict))}</pre>"
-    if reasons.tables:
-        yield "Tables", "".join(_table(name, frame) for name, frame in reasons.tables)
     if packed := packed_chart(run.findings.run.scenario):
         yield "Documents", wide(packed)
     yield "Text report", f"<pre>{html.escape(render(run.findings, width=WIDTH))}</pre>"
-
-
-def _table(name: str, frame: pd.DataFrame) -> str:
-    table = frame.to_html(index=False, border=0, float_format="{:.4g}".format)
-    return f"<h2>{html.escape(name)}</h2>{wide(table)}"
 
 
 def pack(tables: Mapping[str, Mapping[str, Column]], level: int = LEVEL) -> tuple[dict[str, Any], str]:

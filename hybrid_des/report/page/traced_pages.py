@@ -61,7 +61,7 @@ def advice_html(explanation: Explanation) -> str:
     return section(title, paragraphs + offers + hardware, f"{KEPT}; {flags}")
 
 
-def traced_reasons(graph: Graph, verdict: Sequence[str] = ()) -> Reasons:
+def traced_reasons(graph: Graph) -> Reasons:
     """The reasons that a graph of causes gives for the rows of its timeline; images are shown by what was simulated."""
     rows_of = graph.messages.rows
     known = reasons_of(graph.timeline)
@@ -82,7 +82,7 @@ def traced_reasons(graph: Graph, verdict: Sequence[str] = ()) -> Reasons:
     rows = [(one.rank, one.start, one.end, places[one.reason]) for one in idle]
     table = np.array(rows, dtype=np.int64).reshape(-1, 4)
     columns = dict(zip(("rank", "start", "end", "cause"), table.T, strict=True))
-    return Reasons(by, columns, REASONS, _path(graph, ops), verdict)
+    return Reasons(by, columns, REASONS, _path(graph, ops))
 
 
 def _path(graph: Graph, ops: int) -> Column:

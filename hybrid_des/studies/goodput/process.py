@@ -322,7 +322,6 @@ def job_of(scenario: Scenario) -> JobSpec:
     if expected > MOST_FAILURES:
         message = f"{expected:.3g} failures in all replications are more than can be simulated (at most 1e6)"
         raise UsageError(f"{scenario.name}: faults: {message}")
-    stops_nodes = faults.spares is not None
     return JobSpec(
         horizon,
         sources,
@@ -330,7 +329,7 @@ def job_of(scenario: Scenario) -> JobSpec:
         stages_of(scenario),
         gpu_stages_of(scenario),
         spares=faults.spares.nodes if faults.spares else 0,
-        replaced=stops_nodes,
+        replaced=faults.spares is not None,
         saving=saving_of(faults.checkpoint, mtbf_of(sources, horizon)),
         in_memory=faults.checkpoint is not None and faults.checkpoint.mode == "memory",
         detect=to_picoseconds(faults.detect or 0),

@@ -8,6 +8,7 @@ from hybrid_des.errors import one_line
 from hybrid_des.report.billed import bill_headline
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.faults import Faults
+from hybrid_des.studies.goodput.failures import faults_of
 from hybrid_des.studies.goodput.ledger import LOST, unknown_causes
 from hybrid_des.studies.goodput.states import Steps, described
 from hybrid_des.units import format_seconds, format_share, in_units
@@ -60,11 +61,8 @@ def _headline(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _interval(bounds: list[float] | None) -> str:
-    return (
-        ""
-        if bounds is None
-        else f"   mean, 95 % confidence {format_share(bounds[0], 2)} … {format_share(bounds[1], 2)}"
-    )
+    ends = "" if bounds is None else f"{format_share(bounds[0], 2)} … {format_share(bounds[1], 2)}"
+    return ends and f"   mean, 95 % confidence {ends}"
 
 
 def _bill(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
@@ -133,15 +131,12 @@ def _states(scenario: Scenario, steps: Steps) -> Iterator[str]:
 
 def _limits(scenario: Scenario) -> str:
     """What is exact and what is assumed."""
-    faults = scenario.faults
-    texts = [
+    return " ".join([
         "The step of each state is simulated exactly, and exact as long as states change between steps: a change takes "
         "effect at the next step, a failure immediately.",
         "All replicas are treated as identical. Failures are independent of each other and of what the job does.",
-    ]
-    if faults is not None:
-        texts += _assumptions(faults)
-    return " ".join(texts)
+        *_assumptions(faults_of(scenario)),
+    ])  # fmt: skip
 
 
 def _assumptions(faults: Faults) -> Iterator[str]:

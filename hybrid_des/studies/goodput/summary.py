@@ -105,13 +105,12 @@ def student(freedom: int) -> float:
 def intervals(scenario: Scenario, job: JobSpec) -> dict[str, Any]:
     """The interval between checkpoints, and the best ones for the cost of one, in seconds; None where there is none."""
     checkpoint, mtbf = faults_of(scenario).checkpoint, mtbf_of(job.sources, job.horizon)
-    every = None if job.saving.every is None else to_seconds(job.saving.every)
+    every = None if checkpoint is None or job.saving.every is None else to_seconds(job.saving.every)
     cost = float(checkpoint.stop) if checkpoint else 0.0
     best: Mapping[str, float] | None = None
     if cost and mtbf:
         best = {"young": young(cost, mtbf), "daly": daly(cost, mtbf), "exact": best_interval(cost, mtbf)}
-    known = checkpoint is not None
-    return {"checkpoint_interval_s": every if known else None, "best_interval_s": best}
+    return {"checkpoint_interval_s": every, "best_interval_s": best}
 
 
 def spares_availability(scenario: Scenario, job: JobSpec) -> float | None:
@@ -149,14 +148,11 @@ def at_most(down: int, nodes: int, share: float) -> float:
 def warnings_of(scenario: Scenario, job: JobSpec) -> list[str]:
     """Warnings about values that are possible but hardly intended, one line each."""
     mtbf, saving = mtbf_of(job.sources, job.horizon), job.saving
-    warnings = []
-    if mtbf is not None and saving.ever and to_seconds(saving.stop + saving.write) > mtbf:
-        takes = to_seconds(saving.stop + saving.write)
-        warnings.append(
-            f"{scenario.name}: faults.checkpoint: one takes {takes:g} s, "
-            f"longer than the mean time between failures, {mtbf:.4g} s"
-        )
-    return warnings
+    takes = to_seconds(saving.stop + saving.write)
+    if mtbf is None or not saving.ever or takes <= mtbf:
+        return []
+    longer = f"one takes {takes:g} s, longer than the mean time between failures, {mtbf:.4g} s"
+    return [f"{scenario.name}: faults.checkpoint: {longer}"]
 
 
 def goodput_columns(steps: Steps) -> dict[str, Any]:

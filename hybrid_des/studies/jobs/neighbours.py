@@ -126,16 +126,14 @@ class Remedies:
             return {"best_starts": None, "best_priorities": None, "not_tried": self.skipped}
         tried = {"starts": self.tried_starts._asdict(), "priorities": self.tried_orders._asdict()}
         mapping: dict[str, Any] = {"slowdown_before_changes": self.slowdown, "changes_tried": tried}
-        for key, remedy in (("best_starts", self.starts), ("best_priorities", self.priorities)):
+        sharing = {"sharing": self.sharing} if self.sharing else {}
+        for key, name, remedy, more in (
+            ("best_starts", "start_s", self.starts, {}), ("best_priorities", "priority", self.priorities, sharing),
+        ):  # fmt: skip
             mapping[key] = None
             if remedy is not None:
-                name = "start_s" if key == "best_starts" else "priority"
-                mapping[key] = {
-                    name: dict(remedy.values),
-                    "slowdown": remedy.slowdown,
-                    "slowdowns": dict(remedy.of_jobs),
-                    **({"sharing": self.sharing} if self.sharing and name == "priority" else {}),
-                }
+                figures = {"slowdown": remedy.slowdown, "slowdowns": dict(remedy.of_jobs)}
+                mapping[key] = {name: dict(remedy.values), **figures, **more}
         return mapping
 
 

@@ -104,10 +104,6 @@ GOODPUT = Objective(
 )
 
 
-def _no_price(scenario: Scenario) -> str:
-    return "" if scenario.train is not None and scenario.price is not None else "needs `price` and `train`"
-
-
 def _spares(scenario: Scenario) -> int:
     return scenario.faults.spares.nodes if scenario.faults is not None and scenario.faults.spares is not None else 0
 
@@ -127,7 +123,7 @@ COST = Objective(
     "cost",
     "money for the training",
     cost=lambda scenario, seconds: float(days_and_cost(scenario, Fraction(seconds), _spares(scenario))[1]),
-    lacking=_no_price,
+    lacking=lambda scenario: "needs `price` and `train`" if None in (scenario.train, scenario.price) else "",
     weeks=True,
     against=DAYS,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -103,19 +103,12 @@ class SearchResult:
 
     def front(self) -> list[Candidate]:
         """The Pareto front of the simulated plans in time and memory, fastest first."""
-        front: list[Candidate] = []
-        for candidate in self.ranked:
-            if not front or candidate.held < front[-1].held:
-                front.append(candidate)
-        return front
+        return _each_less(self.ranked, attrgetter("held"))
 
     def frontier(self) -> list[Candidate]:
         """The Pareto front of the simulated plans in cost and what it is weighed against, the lowest cost first."""
-        frontier: list[Candidate] = []
-        for candidate in sorted(self.ranked, key=attrgetter("least", "against", "held", "number")):
-            if not frontier or candidate.against < frontier[-1].against:
-                frontier.append(candidate)
-        return frontier
+        plans = sorted(self.ranked, key=attrgetter("least", "against", "held", "number"))
+        return _each_less(plans, attrgetter("against"))
 
     def nearest(self) -> Candidate | None:
         """Of the plans that do not fit, the one that exceeds the memory least."""
@@ -199,3 +192,12 @@ class SearchResult:
             "held_bytes": candidate.held or None,
             **cells({key: value for key, value in candidate.row.items() if key not in SAME_OF_ALL}),
         }
+
+
+def _each_less(plans: Iterable[Candidate], figure: Callable[[Candidate], float]) -> list[Candidate]:
+    """The plans that have less of a figure than all before them."""
+    kept: list[Candidate] = []
+    for plan in plans:
+        if not kept or figure(plan) < figure(kept[-1]):
+            kept.append(plan)
+    return kept

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import ne
 from typing import Any
 
 from hybrid_des.errors import HybridDesError
@@ -82,7 +83,7 @@ class PlanGraph:
     def root(self) -> Visited:
         """The plan of the file; if it is none of the space, one with the most of its values."""
         own = _values(self._written, {})
-        like = min(self._like, key=lambda values: sum(map(_differ, values, own)))
+        like = min(self._like, key=lambda values: sum(map(ne, values, own)))
         number = self._like[like][0]
         return Visited(self._cases[number], number)
 
@@ -98,9 +99,7 @@ class PlanGraph:
                 continue
             case = {**plan.case, **move.settings}
             inside = () if plan.number is None else self._like.get(_values(self._written, case), ())
-            if inside and plan.number not in inside:
-                yield from (Visited(self._cases[number], number) for number in inside)
-            elif self._settings.by_default:
+            if self._settings.by_default and (not inside or plan.number in inside):
                 yield Visited(case, None)
             else:
                 yield from (Visited(self._cases[number], number) for number in inside)
@@ -135,7 +134,3 @@ def _is_free(kind: str) -> bool:
     """Whether the number of chunks of a schedule is a choice."""
     facts = schedules.find(kind).facts
     return bool(facts["many_chunks"]) and facts["chunks"] is None
-
-
-def _differ(first: object, second: object) -> bool:
-    return bool(first != second)

@@ -19,7 +19,7 @@ from functools import partial
 from itertools import count, islice
 from math import inf
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hybrid_des.studies.plan_search.branch import KEPT, SIMULATED, Candidate, Standing, lost
 from hybrid_des.studies.plan_search.evaluation import Evaluation, evaluate
@@ -154,19 +154,8 @@ class Walk:
             if plan.least <= self._best:
                 self.beyond = None
         elif plan.least < self._best:
-            known = plan.last
-            self.beyond = Candidate(
-                len(self._cases),
-                plan.case,
-                SIMULATED,
-                least=known.least,
-                held=known.held,
-                excess=known.excess,
-                against=known.against,
-                done="simulate",
-                row=known.row,
-                beyond=True,
-            )
+            known: Any = {name: getattr(plan.last, name) for name in ("least", "held", "excess", "against", "row")}
+            self.beyond = Candidate(len(self._cases), plan.case, SIMULATED, done="simulate", beyond=True, **known)
         self._best = min(self._best, plan.least)
 
 

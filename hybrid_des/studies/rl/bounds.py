@@ -103,18 +103,14 @@ class _Work(NamedTuple):
     longest: NDArray[np.float64]
 
 
-def least_cycle(scenario: Scenario, parts: LoopParts | None = None) -> float:
+def least_cycle(scenario: Scenario) -> float:
     """Seconds that a cycle takes at least, the mean over those after the warm-up.
-
-    Args:
-        scenario: with `rl`.
-        parts: the engines and weight syncs of its loop; its trainer is not asked. Default: those of the scenario.
 
     Raises:
         Refusal: an engine has no room for a sample.
     """
     assert scenario.rl is not None
-    return _Bound(scenario, scenario.rl, parts or sides_of(scenario)).seconds
+    return _Bound(scenario, scenario.rl, sides_of(scenario)).seconds
 
 
 def sides_of(scenario: Scenario) -> LoopParts:
@@ -267,10 +263,8 @@ class _Bound:
 @lru_cache(maxsize=4)
 def _draw(prompt: Lengths, response: Lengths, samples: int, seed: int, count: int) -> _Prompts:
     """The first prompts that a loop begins, and their responses."""
-    prompts, responses = (
-        drawn_lengths(section, stream(seed, "rl", topic))
-        for section, topic in ((prompt, "prompt"), (response, "response"))
-    )
+    prompts = drawn_lengths(prompt, stream(seed, "rl", "prompt"))
+    responses = drawn_lengths(response, stream(seed, "rl", "response"))
     table = np.array([responses.take() for _ in range(count * samples)], dtype=float).reshape(count, samples)
     return _Prompts(np.array([prompts.take() for _ in range(count)], dtype=float), table)
 

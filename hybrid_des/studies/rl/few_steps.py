@@ -43,7 +43,7 @@ class NotedTimes:
     def take(self, updates: Sequence[Lengths]) -> Sequence[tuple[int, int]]:
         """As `TrainerCosts.take`."""
         times = self._trainer.take(updates)
-        self.steps += (KnownStep.of(one, UpdateTime(*time)) for one, time in zip(updates, times, strict=True))
+        self.steps += (KnownStep(*sums_of(one), UpdateTime(*time)) for one, time in zip(updates, times, strict=True))
         return times
 
     @property
@@ -88,7 +88,7 @@ class FewTimes:
             return passes * tokens // nearest.tokens, step * tokens // nearest.tokens
         self._left -= 1
         (time,) = self._times.take([lengths])
-        self._known.append(KnownStep.of(lengths, time))
+        self._known.append(KnownStep(tokens, squares, time))
         return time
 
 

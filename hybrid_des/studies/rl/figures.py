@@ -21,7 +21,7 @@ import numpy as np
 from hybrid_des.analysis.step_times import total
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.rl import Rl
-from hybrid_des.studies.rl.record import EngineState, LoopRecord, TrainerState
+from hybrid_des.studies.rl.record import EngineState, LoopRecord, Sample, TrainerState
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_seconds
 
 if TYPE_CHECKING:
@@ -47,13 +47,7 @@ class Lengths(NamedTuple):
 
     def to_mapping(self) -> dict[str, float]:
         """Values by the keys of the summary."""
-        return {
-            "mean": self.mean,
-            "p50": self.median,
-            "p95": self.p95,
-            "max": self.longest,
-            "at_max_ratio": self.at_cap,
-        }
+        return dict(zip(("mean", "p50", "p95", "max", "at_max_ratio"), self, strict=True))
 
 
 class Spread(NamedTuple):
@@ -224,16 +218,12 @@ class LoopFigures:
     @cached_property
     def columns(self) -> Mapping[str, NDArray[Any]]:
         """Columns of all samples; times in picoseconds."""
-        names = self.record.samples[0]._fields if self.record.samples else ()
-        return {
-            name: np.array(column) for name, column in zip(names, zip(*self.record.samples, strict=True), strict=True)
-        }
+        rows = [*zip(*self.record.samples, strict=True)] or [()] * len(Sample._fields)
+        return {name: np.array(column) for name, column in zip(Sample._fields, rows, strict=True)}
 
     @cached_property
     def trained(self) -> NDArray[np.bool_]:
         """Which samples are trained in the batches after the warm-up."""
-        if not self.columns:
-            return np.zeros(0, dtype=bool)
         return np.asarray(self.columns["batch"] >= self.warm_up * self.rl.sync.every)
 
     def _per_second(self, amount: float) -> float:
@@ -247,7 +237,7 @@ class LoopFigures:
     @property
     def tokens_per_s(self) -> float:
         """Tokens of trained samples, prompts included, per second."""
-        both = (self.columns[name][self.trained].sum() for name in ("prompt", "response")) if self.columns else ()
+        both = (self.columns[name][self.trained].sum() for name in ("prompt", "response"))
         return self._per_second(float(sum(both)))
 
     @property
@@ -258,13 +248,11 @@ class LoopFigures:
     @cached_property
     def ages(self) -> Spread:
         """Syncs between the beginning of samples and the take that they were trained with."""
-        return _spread(self.columns["age"][self.trained] if self.columns else ())
+        return _spread(self.columns["age"][self.trained])
 
     @cached_property
     def spans(self) -> Spread:
         """Versions of the weights within the response of a trained sample: 1 if no sync came between."""
-        if not self.columns:
-            return _spread(())
         syncs = np.array([sync.end for sync in self.record.syncs])
         first = np.searchsorted(syncs, self.columns["started"][self.trained], side="right")
         return _spread(np.maximum(self.columns["last_version"][self.trained] - first + 1, 1))
@@ -272,15 +260,14 @@ class LoopFigures:
     @cached_property
     def drawn(self) -> Lengths:
         """Lengths of the responses of all samples that were begun."""
-        return self._lengths(self.columns["response"] if self.columns else ())
+        return self._lengths(self.columns["response"])
 
     @cached_property
     def trained_lengths(self) -> Lengths:
         """Lengths of the responses that were trained."""
-        return self._lengths(self.columns["response"][self.trained] if self.columns else ())
+        return self._lengths(self.columns["response"][self.trained])
 
-    def _lengths(self, lengths: Sequence[int] | NDArray[Any]) -> Lengths:
-        values = np.asarray(lengths)
+    def _lengths(self, values: NDArray[Any]) -> Lengths:
         if not len(values):
             return Lengths(0.0, 0.0, 0.0, 0, 0.0)
         cap = self.rl.response.max
@@ -291,15 +278,15 @@ class LoopFigures:
     @property
     def _lately(self) -> NDArray[np.bool_]:
         """Which samples were ended after the warm-up, whatever became of them."""
-        return np.asarray(self.columns["ended"] > self.begin) if self.columns else np.zeros(0, dtype=bool)
+        return np.asarray(self.columns["ended"] > self.begin)
 
     def tokens(self, name: str) -> int:
         """Tokens of samples that ended after the warm-up: "response", "recomputed" or "discarded"."""
-        return int(self.columns[name][self._lately].sum()) if self.columns else 0
+        return int(self.columns[name][self._lately].sum())
 
     def samples_with(self, fate: str) -> int:
         """Samples that ended after the warm-up, by what became of them."""
-        return int((self.columns["fate"][self._lately] == fate).sum()) if self.columns else 0
+        return int((self.columns["fate"][self._lately] == fate).sum())
 
     @cached_property
     def idle_by_last_pause(self) -> float:
@@ -369,8 +356,7 @@ def _by_state(spans: _Spans, states: Sequence[str], since: int) -> dict[str, int
     return {name: total(times[spans.state == number]) for number, name in enumerate(states)}
 
 
-def _spread(values: Sequence[int] | NDArray[Any]) -> Spread:
-    numbers = np.asarray(values, dtype=np.int64)
+def _spread(numbers: NDArray[Any]) -> Spread:
     if not len(numbers):
         return Spread(0.0, 0, 0, {})
     each, counts = np.unique(numbers, return_counts=True)

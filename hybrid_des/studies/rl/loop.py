@@ -97,14 +97,9 @@ class Loop:
         except RuntimeError as error:
             if self._goal is None or "No scheduled events left" not in str(error):
                 raise
-            raise DeadlockError(f"rl: {self._told()}") from None
+            raise DeadlockError(f"rl: the trainer waits for {self._goal[1]()}; {self._admission.told()}") from None
         for replica in self._fleet.replicas:
             replica.close()
-
-    def _told(self) -> str:
-        """Who waits for what."""
-        assert self._goal is not None
-        return f"the trainer waits for {self._goal[1]()}; {self._admission.told()}"
 
     def changed(self) -> None:
         """Settle once everything that ends now has been processed."""

@@ -58,9 +58,8 @@ def loop_page(scenario: Scenario, figures: LoopFigures, tried: Sequence[WhatIf],
     """The page, in one file."""
     short = [what_if for what_if in tried if what_if.change.kind in SHORT[figures.rl.colocated]]
     edges, shares = length_histograms(figures)
-    offers = [
-        _card(figures, what_if) for what_if in without_equals(tried) if _may_be_set(what_if) and what_if.gain > LEAST
-    ]
+    helping = (one for one in without_equals(tried) if one.change.kind not in BOUNDS and one.gain > LEAST)
+    offers = [_card(figures, what_if) for what_if in helping]
     body = [
         f"<p>{html.escape(scenario.description)}</p>" if scenario.description else "",
         verdict(verdict_of(figures, short)),
@@ -69,10 +68,6 @@ def loop_page(scenario: Scenario, figures: LoopFigures, tried: Sequence[WhatIf],
         folded_text(report),
     ]  # fmt: skip
     return study_page(scenario.name, "".join(body), {"lengths": _lengths(edges, shares)} if shares else {})
-
-
-def _may_be_set(what_if: WhatIf) -> bool:
-    return what_if.change.kind not in BOUNDS
 
 
 def _card(figures: LoopFigures, what_if: WhatIf) -> Card:

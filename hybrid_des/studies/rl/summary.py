@@ -10,7 +10,6 @@ from hybrid_des.studies.rl.figures import LoopFigures
 
 def summary(figures: LoopFigures) -> dict[str, Any]:
     """The key `rl` of the summary; times are means per cycle after the warm-up, those of engines per GPU too."""
-    spans = figures.spans.to_mapping()
     groups, running = figures.queue
     return {
         "cycle_s": figures.cycle,
@@ -25,7 +24,7 @@ def summary(figures: LoopFigures) -> dict[str, Any]:
         "rollout": _rollout(figures),
         "queue": {"groups": groups, "running_samples": running},
         "staleness": figures.ages.to_mapping(),
-        "spans": spans,
+        "spans": figures.spans.to_mapping(),
         "lengths": {"drawn": figures.drawn.to_mapping(), "trained": figures.trained_lengths.to_mapping()},
         "generated_tokens": figures.tokens("response"),
         "recomputed_tokens": figures.tokens("recomputed"),
@@ -37,13 +36,13 @@ def summary(figures: LoopFigures) -> dict[str, Any]:
 
 
 def _trainer(figures: LoopFigures) -> dict[str, Any]:
-    times = {_key(state): figures.per_cycle(time) for state, time in figures.trainer.items()}
+    times = {state.replace(" ", "_"): figures.per_cycle(time) for state, time in figures.trainer.items()}
     sizes = {"gpus": figures.record.trainer_gpus, "busy_ratio": figures.trainer_busy, "wait_s": figures.wait}
     return {**sizes, "time_s": times}
 
 
 def _rollout(figures: LoopFigures) -> dict[str, Any]:
-    gpus = figures.rollout_gpus
+    gpus, lent = figures.rollout_gpus, sum(figures.record.gpus_of_replicas[figures.own_replicas.stop :])
     return {
         "gpus": gpus,
         "replicas": len(figures.own_replicas),
@@ -51,20 +50,9 @@ def _rollout(figures: LoopFigures) -> dict[str, Any]:
         "sequences": figures.sequences,
         "verl_idle_ratio": figures.idle_by_last_pause,
         "time_s": _per_gpu(figures, figures.engines, gpus),
-        **_lent(figures),
+        **({"lent": {"gpus": lent, "time_s": _per_gpu(figures, figures.lent, lent)}} if lent else {}),
     }
-
-
-def _lent(figures: LoopFigures) -> dict[str, Any]:
-    """What lent GPUs do, if there are any."""
-    lent = sum(figures.record.gpus_of_replicas[figures.own_replicas.stop :])
-    return {"lent": {"gpus": lent, "time_s": _per_gpu(figures, figures.lent, lent)}} if lent else {}
 
 
 def _per_gpu(figures: LoopFigures, times: Mapping[str, int], gpus: int) -> dict[str, float]:
     return {state: figures.per_cycle(time, gpus) for state, time in times.items()}
-
-
-def _key(state: str) -> str:
-    """A state as a key: "first samples" → first_samples."""
-    return state.replace(" ", "_")

@@ -39,9 +39,11 @@ def lanes_of(figures: LoopFigures) -> list[Lane]:
     count = len(figures.record.gpus_of_replicas)
     shown = sorted({round(number) for number in np.linspace(0, count - 1, min(count, MOST_REPLICAS))})
     running = {replica: _sequences(figures, replica) for replica in shown}
+    lent = range(figures.own_replicas.stop, count)
     most = max((float(values.max()) for values in running.values()), default=0.0) or 1.0
     lanes = [
-        Lane(f"{_replica(figures, number)} (up to {most:.0f})", values, most) for number, values in running.items()
+        Lane(f"{'lent ' * (number in lent)}replica {number} (up to {most:.0f})", values, most)
+        for number, values in running.items()
     ]
     queue = _queued(figures)
     longest = float(queue.max()) or 1.0
@@ -52,11 +54,6 @@ def replicas_drawn(figures: LoopFigures) -> str:
     """How many of the replicas are drawn, ", 12 of 16 replicas"; empty if all are."""
     count = len(figures.record.gpus_of_replicas)
     return f", {MOST_REPLICAS} of {count} replicas" if count > MOST_REPLICAS else ""
-
-
-def _replica(figures: LoopFigures, number: int) -> str:
-    lent = number >= figures.own_replicas.stop
-    return f"{'lent ' if lent else ''}replica {number}"
 
 
 def _sequences(figures: LoopFigures, replica: int) -> NDArray[Any]:
@@ -107,7 +104,7 @@ def shown_states(figures: LoopFigures) -> dict[str, str]:
 
 def length_histograms(figures: LoopFigures) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
     """Edges of bins in tokens, and the share of responses in each: of those drawn, and of those trained."""
-    lengths = figures.columns["response"] if figures.columns else np.zeros(0)
+    lengths = figures.columns["response"]
     if not len(lengths):
         return np.array([0.0, 1.0]), {}
     least, most = max(int(lengths.min()), 1), int(lengths.max()) + 1

@@ -152,18 +152,11 @@ def _passed(scenario: Scenario, parts: Parts, kind: type[_ForwardModel]) -> Scen
     held = {stage: parts.costs.stages[place].layers for place, stage in parts.plan.stage_of.items()}
     blocks = tuple(sum(not layer.end for layer in held[stage]) for stage in sorted(held))
     stages = blocks if scenario.parallel.stages == "balanced" else scenario.parallel.stages
-    return scenario.model_copy(
-        update={
-            "model": model,
-            "parallel": scenario.parallel.model_copy(update={"stages": stages}),
-            "sharding": "zero-3"
-            if scenario.sharding == "zero-3"
-            else "none",  # others divide what a pass does not need
-            "recompute": "none",
-            "recompute_layers": None,
-            "on_oom": "warn",
-        }
-    )
+    sharding = "zero-3" if scenario.sharding == "zero-3" else "none"  # others divide what a pass does not need
+    parallel = scenario.parallel.model_copy(update={"stages": stages})
+    changes = {"model": model, "parallel": parallel, "sharding": sharding}
+    unused = {"recompute": "none", "recompute_layers": None, "on_oom": "warn"}
+    return scenario.model_copy(update={**changes, **unused})
 
 
 class KnownStep(NamedTuple):
@@ -173,11 +166,6 @@ class KnownStep(NamedTuple):
     squares: int
     time: UpdateTime
 
-    @classmethod
-    def of(cls, lengths: Sequence[int], time: UpdateTime) -> KnownStep:
-        """The step on samples with these numbers of tokens."""
-        return cls(*sums_of(lengths), time)
-
     def distance(self, tokens: int, squares: int) -> float:
         """How far another step is, as a relative difference."""
         return hypot(log(tokens / self.tokens), log(squares / self.squares))
@@ -185,7 +173,7 @@ class KnownStep(NamedTuple):
 
 def sums_of(lengths: Sequence[int]) -> tuple[int, int]:
     """Tokens of samples, and the sum of their squared lengths; at least 1."""
-    return max(1, sum(lengths)), max(1, sum(length**2 for length in lengths))
+    return max(1, sum(lengths)), max(1, sum(int(length) ** 2 for length in lengths))
 
 
 class TrainerTimes:
@@ -227,13 +215,13 @@ class TrainerTimes:
         return tuple(map(self._time, updates))
 
     def _time(self, lengths: Sequence[int]) -> UpdateTime:
-        tokens, squares = max(1, sum(lengths)), max(1, sum(int(length) ** 2 for length in lengths))
+        tokens, squares = sums_of(lengths)
         nearest = min(self._known, key=lambda step: step.distance(tokens, squares), default=None)
         if nearest is not None and self._is_sampled(nearest.distance(tokens, squares)):
             self.sampled += 1
             return nearest.time
         time = self._simulate(lengths)
-        self._known.append(KnownStep.of(lengths, time))
+        self._known.append(KnownStep(tokens, squares, time))
         self.simulated += 1
         return time
 
@@ -254,11 +242,10 @@ class TrainerTimes:
         share = min(1.0, (MOST_SAMPLED - self.simulated) / coming)
         return distance < self._distances[int((1 - share) * (len(self._distances) - 1))]
 
-    def _nearest(self, step: KnownStep) -> tuple[float, KnownStep]:
-        """The distance of the nearest other known step, and that step."""
-        others = [one for one in self._known if one is not step]
-        nearest = min(others, key=lambda other: other.distance(step.tokens, step.squares))
-        return nearest.distance(step.tokens, step.squares), nearest
+    def _nearest(self, step: KnownStep) -> KnownStep:
+        """The nearest other known step."""
+        others = (one for one in self._known if one is not step)
+        return min(others, key=lambda other: other.distance(step.tokens, step.squares))
 
     @property
     def error(self) -> float | None:
@@ -267,7 +254,7 @@ class TrainerTimes:
             return None
         if len(self._known) < 2:
             return inf
-        wrong = (abs(sum(self._nearest(one)[1].time) / sum(one.time) - 1) for one in self._known)
+        wrong = (abs(sum(self._nearest(one).time) / sum(one.time) - 1) for one in self._known)
         return sum(wrong) / len(self._known)
 
     @property
@@ -289,13 +276,9 @@ class TrainerTimes:
             parts = parts_of(scenario, fabric=self._fabric, times=self._times)
         step = self._run(scenario, parts)
         self.fits &= fits(step)
-        known = dict[type[_ForwardModel], int]()
-        for name in self._passes:
-            kind = _Critic if name == "critic" else _ForwardModel
-            if kind not in known:
-                known[kind] = self._run(*self._pass(scenario, parts, kind)).duration
-        passes = sum(known[_Critic if name == "critic" else _ForwardModel] for name in self._passes)
-        return UpdateTime(passes, step.duration)
+        kinds = [_Critic if name == "critic" else _ForwardModel for name in self._passes]
+        known = {kind: self._run(*self._pass(scenario, parts, kind)).duration for kind in dict.fromkeys(kinds)}
+        return UpdateTime(sum(known[kind] for kind in kinds), step.duration)
 
     def _pass(self, scenario: Scenario, parts: Parts, kind: type[_ForwardModel]) -> tuple[Scenario, Parts]:
         """A forward pass over the micro-batches of a step with these parts."""

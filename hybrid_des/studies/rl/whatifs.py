@@ -189,7 +189,7 @@ def _ahead(rl: Rl) -> Iterator[Change]:
 
 def _cap(rl: Rl, figures: LoopFigures) -> Iterator[Change]:
     """Responses cut at half the cap: the same draws, so that their mean is that of the shorter ones."""
-    cap, response = rl.response.max, figures.columns["response"] if figures.columns else np.zeros(0)
+    cap, response = rl.response.max, figures.columns["response"]
     if cap is None or cap < 2 or not len(response) or response.max() <= cap // 2:
         return
     settings: dict[str, object] = {"rl.response.max": cap // 2}

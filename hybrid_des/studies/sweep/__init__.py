@@ -13,8 +13,8 @@ An impossible or failed case is a row with the reason in `error`; the other case
 
 from hybrid_des.studies.pool import WorkersLostError
 from hybrid_des.studies.sweep.axes import Case, Plot, Sweep, load_sweep, sweep_of
-from hybrid_des.studies.sweep.files import write
 from hybrid_des.studies.sweep.log import sweep_log
+from hybrid_des.studies.sweep.page import write
 from hybrid_des.studies.sweep.results import draw, render, run_sweep
 from hybrid_des.studies.sweep.rows import PARTIAL, Row, journal, table
 from hybrid_des.studies.sweep.runner import dropped, jobs_for, sweep_rows

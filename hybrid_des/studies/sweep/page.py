@@ -1,4 +1,4 @@
-"""The page of a sweep: the best case in a sentence, a small picture per figure, and a table to sort.
+"""The files of a sweep: a table, a picture, and a page with the best case in a sentence, pictures, and a table to sort.
 
 All pictures have the same axis: that of the sweep's `plot`, or else the key with the most values. Lines are those of
 the plot, or else the other keys as far as they are few; what varies besides is as in the best case.
@@ -9,10 +9,13 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Sequence
 from math import inf
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from hybrid_des.analysis.safe_csv import write_csv
 from hybrid_des.errors import one_line
 from hybrid_des.report.billed import bill_columns
+from hybrid_des.report.files.staging import Written, write_whole
 from hybrid_des.report.page.answer import verdict
 from hybrid_des.report.page.study_page import Cell, chart, chart_of, legend, look, sorted_table, study_page
 from hybrid_des.studies.sweep.axes import Sweep
@@ -23,6 +26,7 @@ from hybrid_des.studies.sweep.results import (
     Ranking,
     best_lines,
     counts,
+    draw,
     label,
     least_slowdown,
     number,
@@ -30,7 +34,7 @@ from hybrid_des.studies.sweep.results import (
     value_shown,
     value_text,
 )
-from hybrid_des.studies.sweep.rows import Row, columns
+from hybrid_des.studies.sweep.rows import Row, columns, table
 from hybrid_des.units import format_bytes, format_seconds, format_share
 
 MOST_ROWS, MOST_LINES, MOST_CHARTS = 2000, 8, 6
@@ -51,6 +55,27 @@ class Axes(NamedTuple):
     x: str
     hue: Sequence[str]
     where: dict[str, Any]
+
+
+def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
+    """Write `sweep.csv`, `sweep.html`, and, if the sweep has a plot, `sweep.png`; of failed cases only the table.
+
+    Raises:
+        UsageError: the folder cannot be written, or a plotted column does not exist.
+    """
+    from hybrid_des.report.plots.style import new_figure
+
+    def fill(staging: Path) -> None:
+        write_csv(table(rows), staging / "sweep.csv")
+        if all("error" in row for row in rows):
+            return
+        if sweep.picture is not None:
+            figure = new_figure((8, 5))
+            draw(rows, sweep.picture, figure.subplots())
+            figure.savefig(staging / "sweep.png", dpi=120, metadata={"Software": None})
+        (staging / "sweep.html").write_text(sweep_page(rows, sweep), encoding="utf-8")
+
+    return write_whole(folder, fill, replaces=["sweep.html"])
 
 
 def sweep_page(rows: Sequence[Row], sweep: Sweep) -> str:

@@ -10,7 +10,7 @@ from hybrid_des import simulate_rl
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.studies.rl.explained import explain_loop
 from hybrid_des.studies.rl.few_steps import FewTimes, Loops
-from hybrid_des.studies.rl.trainer import KnownStep, UpdateTime, trainer_step
+from hybrid_des.studies.rl.trainer import KnownStep, UpdateTime, sums_of, trainer_step
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_a_change_that_was_asked_for_is_simulated(small):
 
 def test_known_steps_are_not_simulated_again(small):
     lengths = [400] * 64
-    known = FewTimes(small.scenario, [KnownStep.of(lengths, UpdateTime(500, 7000))])
+    known = FewTimes(small.scenario, [KnownStep(*sums_of(lengths), UpdateTime(500, 7000))])
     assert known.take([lengths, [405] * 64]) == [(500, 7000), (506, 7087)]
 
 

@@ -6,7 +6,7 @@ import json
 from support.scenarios import values
 
 from hybrid_des.studies.sweep.axes import load_sweep
-from hybrid_des.studies.sweep.files import write
+from hybrid_des.studies.sweep.page import write
 from hybrid_des.studies.sweep.results import run_sweep
 from hybrid_des.studies.sweep.runner import sweep_rows
 

@@ -12,7 +12,7 @@ from support.sweeps import AXES, BASE, OWN, OWN_AXES, without_wall
 from hybrid_des.errors import HybridDesError, ScenarioError
 from hybrid_des.studies.pool import MOST_ITEMS, WorkersLostError
 from hybrid_des.studies.sweep.axes import load_sweep
-from hybrid_des.studies.sweep.files import write as write_sweep
+from hybrid_des.studies.sweep.page import write as write_sweep
 from hybrid_des.studies.sweep.rows import PARTIAL, journal
 from hybrid_des.studies.sweep.runner import jobs_for, sweep_rows
 

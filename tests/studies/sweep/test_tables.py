@@ -10,7 +10,7 @@ from support.tables import from_table
 
 from hybrid_des.errors import UsageError
 from hybrid_des.studies.sweep.axes import Plot, load_sweep
-from hybrid_des.studies.sweep.files import write as write_sweep
+from hybrid_des.studies.sweep.page import write as write_sweep
 from hybrid_des.studies.sweep.results import Ranking, draw, number, render
 from hybrid_des.studies.sweep.rows import table
 from hybrid_des.studies.sweep.runner import sweep_rows

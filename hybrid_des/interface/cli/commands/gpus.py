@@ -8,7 +8,7 @@ source. `cluster.gpu` takes a name, or the figures of your own GPU. --out writes
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -93,10 +93,6 @@ def _lines(shown: list[Figure]) -> list[str]:
 def page() -> str:
     """All GPUs and their sources as a page in Markdown."""
     rows = [cells(columns(name)) for name in gpus.names()]
-    return "\n".join([PAGE, *markdown_table(HEADS, rows), *_sections()]) + "\n"
-
-
-def _sections() -> Iterator[str]:
-    for name in gpus.names():
-        yield f"\n## {name}\n"
-        yield from markdown_table(Figure._fields, [tuple(figure) for figure in figures(name)])
+    tables = {name: markdown_table(Figure._fields, map(tuple, figures(name))) for name in gpus.names()}
+    sections = (line for name, table in tables.items() for line in (f"\n## {name}\n", *table))
+    return "\n".join([PAGE, *markdown_table(HEADS, rows), *sections]) + "\n"

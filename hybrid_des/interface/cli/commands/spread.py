@@ -9,7 +9,7 @@ the seed stays and the order varies in which links serve messages that arrive at
 import argparse
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from fractions import Fraction
 from functools import partial
@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
         figures = _figures(tables, scenarios) if args.ties is None else _ties(tables, scenarios)
     if args.out is not None:
         _write(args.out, tables, figures)
-    report = _report if args.ties is None else _ties_reports
-    show_result(args, lambda: figures, lambda: report(figures))
+    parts = _reports(figures) if args.ties is None else map(_ties_report, figures["ties"])
+    show_result(args, lambda: figures, lambda: "\n\n".join(parts))
     return 0
 
 
@@ -132,10 +132,6 @@ def _ties(tables: Mapping[str, pd.DataFrame], scenarios: Mapping[str, Scenario])
     return {"ties": rows}
 
 
-def _ties_reports(figures: Mapping[str, Any]) -> str:
-    return "\n\n".join(map(_ties_report, figures["ties"]))
-
-
 def _ties_report(ties: Mapping[str, Any]) -> str:
     usual, steps = format_seconds(ties["as_simulated_s"]), Counter[str]()
     for row in ties["step_times"]:
@@ -174,8 +170,7 @@ def _bill(table: pd.DataFrame, scenario: Scenario) -> dict[str, Any]:
     return {"bill": facts} if facts else {}
 
 
-def _report(figures: Mapping[str, Any]) -> str:
-    parts = []
+def _reports(figures: Mapping[str, Any]) -> Iterator[str]:
     for row in figures["runs"]:
         times, usual = row["step_time_s"], row["without_jitter_s"]
         jitter = "jitter" in row["random"]
@@ -186,14 +181,13 @@ def _report(figures: Mapping[str, Any]) -> str:
         title = f"{row['name']}: {times['n']} runs, seeds {row['seeds'][0]} … {row['seeds'][1]}"
         billed = [f"  {one.label:<18}  {one.value}  {one.note}".rstrip() for one in bill_headline(row)]
         table = text_table(["", "step time", "95 % confidence"], rows, "  ", width=output_width())
-        parts.append("\n".join([title, table, *billed]))
+        yield "\n".join([title, table, *billed])
     if "difference_s" in figures:
         first, second = (one["name"] for one in figures["runs"])
         faster = f"  {second} is faster in {format_share(figures['second_faster_ratio'], 0)} of runs"
         heads = ["", "difference", "95 % confidence"]
         table = text_table(heads, _rows(figures["difference_s"]), "  ", width=output_width())
-        parts.append(f"{second} − {first}, run by run\n{table}\n{faster}")
-    return "\n\n".join(parts)
+        yield f"{second} − {first}, run by run\n{table}\n{faster}"
 
 
 def _rows(figures: Mapping[str, Any]) -> list[list[str]]:
