@@ -6,6 +6,7 @@ table differ by 20 to 25 % (docs/background/accuracy_details.md).
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from hybrid_des.cluster.time_table import MICROSECOND
@@ -98,12 +99,8 @@ def verdict_on(sizes: Sequence[Compared]) -> Verdict:
 
 def _where(some: Sequence[Compared], judged: Sequence[Compared]) -> str:
     """At how many of the judged sizes, and which: ranges of neighbours."""
-    ranges: list[list[int]] = []
-    for number in (judged.index(one) for one in some):
-        if ranges and ranges[-1][-1] == number - 1:
-            ranges[-1].append(number)
-        else:
-            ranges.append([number])
+    places = enumerate(map(judged.index, some))
+    ranges = [[place for _, place in each] for _, each in groupby(places, lambda pair: pair[1] - pair[0])]
     ends = [[format_binary_bytes(judged[place].size) for place in {each[0]: 0, each[-1]: 0}] for each in ranges]
     return f"at {len(some)} of {len(judged)} sizes from 1 MiB up ({', '.join(map(' to '.join, ends))})"
 
