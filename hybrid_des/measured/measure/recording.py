@@ -230,18 +230,13 @@ def _gathered(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 def ahead_of_first() -> float:
     """Seconds by which this rank's clock is ahead of that of rank 0; all ranks call it together."""
+    import torch
     import torch.distributed as dist
 
     hosts: list[object] = [None] * dist.get_world_size()
     dist.all_gather_object(hosts, socket.gethostname())
-    return ahead(perf_counter) if len(set(hosts)) > 1 else 0.0
-
-
-def ahead(now: Callable[[], float]) -> float:
-    """The same by messages, with a clock `now` on each rank."""
-    import torch
-    import torch.distributed as dist
-
+    if len(set(hosts)) == 1:
+        return 0.0
     device = torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
     me, told = dist.get_rank(), torch.zeros(1, dtype=torch.float64, device=device)
     trips: list[tuple[float, float]] = []
@@ -250,12 +245,12 @@ def ahead(now: Callable[[], float]) -> float:
             if me == 0:
                 dist.recv(told, rank)
                 told.item()  # a GPU has received it
-                dist.send(torch.full_like(told, now()), rank)
+                dist.send(torch.full_like(told, perf_counter()), rank)
                 continue
-            before = now()
+            before = perf_counter()
             dist.send(told, 0)
             dist.recv(told, 0)
-            at_first, after = float(told.item()), now()
+            at_first, after = float(told.item()), perf_counter()
             trips.append((after - before, (before + after) / 2 - at_first))
     return min(trips)[1] if trips else 0.0
 
