@@ -149,10 +149,6 @@ class Wiring(NamedTuple):
         """What the tuner takes for a buffer of `size` bytes."""
         return _choice(self, does, size)
 
-    def takes(self, does: str, size: int) -> Selection:
-        """The same, and on how many channels."""
-        return Selection(*self.choice(does, size), self.channels)
-
     def start(self, choice: Choice) -> int:
         """Picoseconds before the first message: a kernel's launch and the base latency."""
         if choice.algorithm == "nvls":
@@ -174,11 +170,6 @@ class Wiring(NamedTuple):
     def on_nvlinks(self) -> bool:
         """Whether all members are on one node and linked by NVLinks, where `Timing` holds."""
         return self.nodes == 1 and self.inside == "node"
-
-    @property
-    def small(self) -> int:
-        """Bytes to a peer that sends carry by LL."""
-        return SMALL_BEFORE if self.older else SMALL
 
     def waits(self, does: str, choice: Choice, size: int) -> tuple[int, int]:
         """Picoseconds by which short steps around a ring of one node are late in all, and of its last copy."""

@@ -29,7 +29,7 @@ from hybrid_des.folding.lineage_mailboxes import (
 )
 from hybrid_des.folding.refusals import FoldRefusal
 from hybrid_des.folding.separate_meetings import LineageMeeting, LineageRendezvous, SeparateMeeting, SeparateRendezvous
-from hybrid_des.folding.symmetry import Element, Fold, root_of
+from hybrid_des.folding.symmetry import SURE, Element, Fold, root_of
 from hybrid_des.folding.watched_links import WatchedFlow, WatchedLinks
 
 
@@ -47,7 +47,7 @@ class FrameChange(dict[int, int]):
         self._fold, self.element = fold, element
 
     def __missing__(self, root: int) -> int:
-        moved = self[root] = self._fold.move_root(root, self.element)
+        moved = self[root] = self._fold.move(root >> 4, self.element) << 4 | (root & SURE)
         return moved
 
     def of(self, lineage: Lineage) -> Lineage:
