@@ -27,15 +27,18 @@ from hybrid_des.units import format_share
 JOULES_PER_MWH = 3600 * 10**6
 
 
+def samples_per_step(scenario: Scenario) -> int:
+    """Samples of a step; with `data`, places for them."""
+    return scenario.schedule.microbatches * scenario.schedule.microbatch_size * scenario.parallel.data
+
+
 def tokens_per_step(scenario: Scenario) -> int | None:
     """Tokens of all samples of a step, with `data` on average; None where samples are not sequences."""
     if scenario.model is None or scenario.model.network.sample != "sequence":
         return None
     if (packed := packed_steps(scenario)) is not None:
         return packed.tokens // len(packed.steps)
-    schedule = scenario.schedule
-    samples = schedule.microbatches * schedule.microbatch_size * scenario.parallel.data
-    return samples * scenario.model.network.tokens
+    return samples_per_step(scenario) * scenario.model.network.tokens
 
 
 def steps_of(scenario: Scenario) -> int:

@@ -126,19 +126,13 @@ class Comparison:
     def pairs(self) -> pd.DataFrame:
         """The rows of both timelines, matched; if ranks have other ops, none is."""
         pairs = matched(self.a.rows, self.b.rows)
-        return pairs if self._same_layout and have_same_ops(pairs) else apart(pairs)
+        layouts = [side.run.scenario.parallel.layout for side in (self.a, self.b) if side.run is not None]
+        return pairs if layouts[:1] == layouts[-1:] and have_same_ops(pairs) else apart(pairs)
 
     @cached_property
     def same_ops(self) -> bool:
         """Whether ranks have the same ops on both sides, so that these are matched one by one."""
         return have_same_ops(self.pairs)
-
-    @property
-    def _same_layout(self) -> bool:
-        """Whether a rank has the same place on both sides, as far as is known."""
-        runs = [side.run for side in (self.a, self.b)]
-        layouts = [run.scenario.parallel.layout for run in runs if run is not None]
-        return len(layouts) < 2 or layouts[0] == layouts[1]
 
     @cached_property
     def effects(self) -> list[Effect] | None:
@@ -214,8 +208,9 @@ class Comparison:
             {"name": one.name, "in_a_s": self._seconds(one.in_a), "in_b_s": self._seconds(one.in_b)}
             for one in self.effects
         ]  # fmt: skip
+        sides = {"a": self.a, "b": self.b}
         return {
-            **{key: {"name": side.name, "step_time_s": side.summary["step_time_s"]} for key, side in self._sides()},
+            **{key: {"name": side.name, "step_time_s": side.summary["step_time_s"]} for key, side in sides.items()},
             "change_s": self.change,
             "change": self.regression,
             "settings": self.settings(),
@@ -232,7 +227,7 @@ class Comparison:
             "interaction_s": self.interaction,
             "ties": {
                 key: None if ties is None else ties.to_mapping(self.a.steps)
-                for (key, _), ties in zip(self._sides(), self.ties, strict=True)
+                for key, ties in zip(sides, self.ties, strict=True)
             },
             "bounds_s": None if self.bounds is None else [self._seconds(bound) for bound in self.bounds],
             **({"bill": bill} if (bill := self.bill()) else {}),
@@ -252,9 +247,6 @@ class Comparison:
             name: rows for name, rows in self.to_mapping().items() if isinstance(rows, list) and name != "bounds_s"
         }
         return {**{name: pd.DataFrame(rows) for name, rows in lists.items()}, "pairs": self.pairs}
-
-    def _sides(self) -> tuple[tuple[str, Side], tuple[str, Side]]:
-        return ("a", self.a), ("b", self.b)
 
     def _seconds(self, picoseconds: int) -> float:
         return picoseconds / PICOSECONDS_PER_SECOND / max(self.a.steps, 1)

@@ -8,13 +8,14 @@ Where context ranks hold different documents, each counts as a replica.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybrid_des.cost_model.documents import Load, PackedSteps, packed_steps
+from hybrid_des.cost_model.documents import PackedSteps, packed_steps
 from hybrid_des.scenario.definition import Scenario
 
 Amounts = NDArray[np.int64]  # step × replica × micro-batch, of all that hold different documents
@@ -39,19 +40,12 @@ def amounts_of(packed: PackedSteps) -> PackedAmounts:
     shape = len(packed.steps), replicas, packed.microbatches
     tokens, squares, longest = (np.zeros(shape, dtype=np.int64) for _ in range(3))
     each = packed.lanes // replicas
-    for step, microbatch, lane, load in _lanes(packed):
-        at = step, lane // each, microbatch
+    for step, microbatch, lane in product(*map(range, (len(packed.steps), packed.microbatches, packed.lanes))):
+        at, load = (step, lane // each, microbatch), packed.load(step, microbatch, lane)
         tokens[at] += load.tokens // load.ranks
         squares[at] += load.squares // load.ranks
         longest[at] = max(longest[at], load.lengths[0] if load.lengths else 0)
     return PackedAmounts(tokens, squares, longest)
-
-
-def _lanes(packed: PackedSteps) -> Iterator[tuple[int, int, int, Load]]:
-    for step in range(len(packed.steps)):
-        for microbatch in range(packed.microbatches):
-            for lane in range(packed.lanes):
-                yield step, microbatch, lane, packed.load(step, microbatch, lane)
 
 
 def document_figures(scenario: Scenario) -> Mapping[str, Any]:

@@ -442,7 +442,8 @@ def explain(
     left = {part: task for part, task in kinds.items() if part not in of_kinds}
     ties = [] if not_tried else tie_tasks(base)
     # what may take longest is begun first, so that no process is left alone with it
-    known = _found_here(traced), early.tasks, _without_barrier(base), slowed, [*left.values()], ties
+    causes = [*map(LocalTask, (lambda: traced.slack, lambda: traced.classes, lambda: traced.slack.graph.released))]
+    known = causes, early.tasks, _without_barrier(base), slowed, [*left.values()], ties
     _, tried, free, slow_ones, further, orders = grouped(known, at_once)
     of_kinds |= dict(zip(left, further, strict=True))
     slow, busiest = stragglers_of(base, slow_ones), _busiest(traced)
@@ -453,22 +454,13 @@ def explain(
         partial(_simulated, name, one, traced, ends_known.get(name), asked=name in changes)
         for name, one in every.items()
     ]
-    second = trials.tasks if slowed else (), gains_of_ranks(base, busiest), asked, _idle_here(traced)
+    shown = [*map(LocalTask, (lambda: traced.path, lambda: traced.idle_time.reasons))]
+    second = trials.tasks if slowed else (), gains_of_ranks(base, busiest), asked, shown
     more, gains, rows, _ = grouped(second, at_once)
     tried, gains = [*tried, *more], sorted([*gains, *map(of_kinds.get, kinds)], key=lambda gain: gain.duration)
     rows += [one for one in free if one is not None]
     proposed, range_of_ties = trials.proposals(tried, gains), ties_from(base, orders)
     return Explanation(traced, rows, rungs, gains, slow, proposed, top, range_of_ties, not_tried, at_once)
-
-
-def _found_here(traced: Traced) -> list[Task]:
-    """Tasks that find what is shown of a run's causes and takes long; the run keeps it."""
-    return [*map(LocalTask, (lambda: traced.slack, lambda: traced.classes, lambda: traced.slack.graph.released))]
-
-
-def _idle_here(traced: Traced) -> list[Task]:
-    """Tasks that find the critical path and the idle time that are shown; the run keeps them."""
-    return [*map(LocalTask, (lambda: traced.path, lambda: traced.idle_time.reasons))]
 
 
 def _busiest(traced: Traced) -> list[int]:

@@ -124,7 +124,9 @@ def _waits(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
     """All kinds of waits, those that take no time included."""
     yield from _before_ops(timeline, times)
     yield from _after_ops(timeline, times)
-    yield _in_collectives(timeline)
+    waits = timeline.waits  # that were recorded: before ops, inside them, and after the optimizer
+    cause = np.array([CAUSES.index(purpose.cause) for purpose in PURPOSES])[waits["purpose"]]
+    yield WAITS, np.arange(len(cause)), waits["start"], waits["end"], cause, REPLICA, waits["end"]
 
 
 def _before_ops(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
@@ -170,14 +172,6 @@ def _without_waits(timeline: Timeline, rank: Column, start: Column, end: Column)
     begins, stops = np.append(start[lasting], waits["end"][within]), np.append(end[lasting], waits["start"][within])
     order = np.lexsort((begins, which))
     return which[order], begins[order], stops[np.lexsort((stops, which))]
-
-
-def _in_collectives(timeline: Timeline) -> Waits:
-    """The recorded waits: before ops, inside them, and after the optimizer."""
-    waits = timeline.waits
-    cause = np.array([CAUSES.index(purpose.cause) for purpose in PURPOSES])[waits["purpose"]]
-    row = np.arange(len(cause))
-    return WAITS, row, waits["start"], waits["end"], cause, REPLICA, waits["end"]
 
 
 def _lasting(timeline: Timeline, waits: Waits) -> Columns:

@@ -98,7 +98,8 @@ def _by_costs(run: Run) -> Column:
     if programs and every[0].exchanged:
         exchanged = np.array(every[0].exchanged, dtype=np.int64)
         spent[INSIDE_OPS.index(OF_UPDATE), updates] = exchanged[timeline.pipeline_rank[ops["rank"][updates]]]
-    if not programs or not any(map(_spends, (one for costs in every for one in costs.stages.values()))):
+    stages = (stage for costs in every for stage in costs.stages.values())
+    if not programs or not any(stage.traffic or any(stage.host_times) for stage in stages):
         return spent
     lanes = every[0].lanes
     lane = np.zeros(len(timeline.pipeline), dtype=np.int64)
@@ -113,10 +114,6 @@ def _by_costs(run: Run) -> Column:
         table = _table(run, *key)
         spent[:, mine] = table[:, ops["index"][mine]]
     return spent
-
-
-def _spends(stage: StageCosts) -> bool:
-    return bool(stage.traffic or any(stage.host_times))
 
 
 def _table(run: Run, step: int, lane: int, stage_rank: int) -> Column:

@@ -30,14 +30,10 @@ def matched(this: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     one side only are kept. Columns `took_a`, `took_b`, `start_a`, `start_b` are picoseconds, missing if a side has no
     such row; `_merge` says which sides have it.
     """
-    first, second = (_keyed(rows) for rows in _with_whole_backwards(this, other))
+    split = [bool(((rows["lane"] == COMPUTE) & (rows["kind"] == WEIGHT)).any()) for rows in (this, other)]
+    sides = zip((this, other), split, strict=True)
+    first, second = (_keyed(_whole(rows) if own and not all(split) else rows) for rows, own in sides)
     return first.merge(second, how="outer", on=[*KEY, "repeat"], suffixes=("_a", "_b"), indicator=True)
-
-
-def _with_whole_backwards(*sides: pd.DataFrame) -> list[pd.DataFrame]:
-    """Both timelines; if only one splits backward passes, each of them with its weight gradients as one op."""
-    split = [bool(((rows["lane"] == COMPUTE) & (rows["kind"] == WEIGHT)).any()) for rows in sides]
-    return [_whole(rows) if own and not all(split) else rows for rows, own in zip(sides, split, strict=True)]
 
 
 def _whole(rows: pd.DataFrame) -> pd.DataFrame:

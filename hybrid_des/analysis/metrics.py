@@ -89,9 +89,10 @@ def summary(run: Run, breakdown: StepBreakdown | None = None) -> dict[str, Any]:
     shown = [one for one in PURPOSES if one.usual or getattr(run, one.counter) or one.key in reduced]
     counters = dict.fromkeys(purpose.counter for purpose in shown)
     breakdown = breakdown or step_breakdown(run, times)
-    share, computing = _share(parts["busy"], breakdown.whole), breakdown.efficiency
+    share, computing = Fraction(parts["busy"], breakdown.whole or 1), breakdown.efficiency
     exposed = sum(parts.get(cause, 0) for cause in EXPOSED)
     inside = {name: _seconds(spent, simulated * steps) for name, spent in breakdown.inside.items()}
+    optimizer = {"time_s": _seconds(times.optimizer, simulated * steps), "collectives_s": inside[OF_UPDATE]}
     return {
         "version": scenario.version,
         "model_version": MODEL_VERSION,
@@ -118,7 +119,7 @@ def summary(run: Run, breakdown: StepBreakdown | None = None) -> dict[str, Any]:
         **_memory(run),
         **({"data": document_figures(scenario)} if scenario.model and scenario.data else {}),
         **(model_figures(run, times, step_time, seconds, reduced, inside) if scenario.model else {}),
-        **(_optimizer(times, inside, simulated * steps) if scenario.model else {}),
+        **({"optimizer": optimizer} if scenario.model else {}),
         **figures_of_stack(run, step_time, spans["pipeline_time_s"]),
         **_bill(run, Fraction(times.total, steps * PICOSECONDS_PER_SECOND), share),
         **(run.numerics or {}),
@@ -140,11 +141,6 @@ def _communication(
         exposed = idle.setdefault(PARAMETERS.cause, 0.0)
         figures["parameters"] = {"exposed": exposed, "hidden": _seconds(hidden_gathers(timeline), count)}
     return figures
-
-
-def _optimizer(times: StepTimes, inside: Mapping[str, float], count: int) -> dict[str, dict[str, float]]:
-    """Seconds of the optimizer step, mean over ranks, and of those in its collectives."""
-    return {"optimizer": {"time_s": _seconds(times.optimizer, count), "collectives_s": inside[OF_UPDATE]}}
 
 
 def _shortcuts(run: Run) -> dict[str, Any]:
@@ -211,10 +207,6 @@ def _consistent(whole: float, parts: dict[str, float]) -> dict[str, float]:
 
 def _seconds(picoseconds: int | Fraction, count: int) -> float:
     return float(Fraction(picoseconds) / (count * PICOSECONDS_PER_SECOND))
-
-
-def _share(part: int, whole: int) -> Fraction:
-    return Fraction(part, whole) if whole else Fraction(0)
 
 
 def _ratio(part: int | Fraction, whole: int | Fraction) -> float:

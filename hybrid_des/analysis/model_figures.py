@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hybrid_des.analysis.bill import samples_per_step
 from hybrid_des.analysis.step_times import StepTimes, total
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.purposes import ACTIVATION, OF_LAYERS, PARAMETERS, PURPOSES
@@ -129,13 +130,13 @@ class StepWork(NamedTuple):
 def _done_in(scenario: Scenario) -> StepWork:
     """What a step of a scenario does; padding counts for nothing."""
     assert scenario.model is not None
-    model, schedule = scenario.model.network, scenario.schedule
+    model = scenario.model.network
     again, packed = recomputed(model, scenario.recompute), packed_steps(scenario)
     if scenario.operators.loss_again:
         plain = [layer for layer in model.layers if not (layer.is_block and scenario.recompute == "full")]
         again += [one for layer in plain for one in layer.operations if one.name == "logits"]
     if packed is None:
-        samples = schedule.microbatches * schedule.microbatch_size * scenario.parallel.data
+        samples = samples_per_step(scenario)
         each, less = (
             int(model.tokens * sum((one.flop for one in some), Fraction(0))) for some in (again, model.skipped)
         )

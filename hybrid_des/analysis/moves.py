@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from hybrid_des.analysis.bill import samples_per_step
 from hybrid_des.scenario.defaults import fill
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
@@ -44,7 +45,7 @@ def moves(first: Scenario, second: Scenario) -> tuple[str, ...] | None:
         "number of GPUs": scaled,
         f"{' and '.join(axes)} ranks": bool(axes) and not scaled,
         "micro-batch": first.schedule.microbatch_size != second.schedule.microbatch_size,
-        "batch": _batch(first) != _batch(second) and not scaled,
+        "batch": samples_per_step(first) != samples_per_step(second) and not scaled,
         "recomputation": _recomputed(first) != _recomputed(second),
         "sharding": first.sharding != second.sharding,
         "schedule": _schedule(first) != _schedule(second),
@@ -84,12 +85,6 @@ def _is_chosen(name: str, first: Scenario, second: Scenario) -> bool:
 
 def _unnamed(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"name": "", "description": ""})
-
-
-def _batch(scenario: Scenario) -> int:
-    """Samples of a step."""
-    schedule = scenario.schedule
-    return schedule.microbatches * schedule.microbatch_size * scenario.parallel.data
 
 
 def _recomputed(scenario: Scenario) -> object:

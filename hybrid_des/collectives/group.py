@@ -76,8 +76,8 @@ class Group:
     """One member's view of a process group: its place `me` among `size` members, which `servers` servers follow."""
 
     __slots__ = (
-        "_in", "_label", "_lane", "_nodes", "_out", "_paced", "_paces", "_processes", "_rings", "_served",
-        "_transport", "me", "servers", "size",
+        "_in", "_label", "_lane", "_nodes", "_out", "_paced", "_processes", "_rings", "_served",
+        "_transport", "me", "paces", "servers", "size",
     )  # fmt: skip
 
     def __init__(self, transport: Transport, processes: ProcessGroup, me: int, lane: int = 0) -> None:
@@ -91,7 +91,7 @@ class Group:
         self._in: dict[int, Mailbox] = {}
         self._rings: list[Group] = []
         self._served: Sequence[int] = ()
-        self._paces: tuple[Pace, Pace] | None = None
+        self.paces: tuple[Pace, Pace] | None = None  # of its messages, within nodes and between them
         self._paced: dict[int, Group] = {}
         self._label = 0
         self._nodes: tuple[int, ...] = ()
@@ -100,11 +100,6 @@ class Group:
     def rank(self) -> int:
         """The rank of this member."""
         return self._processes.ranks[self.me]
-
-    @property
-    def paces(self) -> tuple[Pace, Pace] | None:
-        """The paces of its flows within nodes and between them, if they have any."""
-        return self._paces
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -142,7 +137,7 @@ class Group:
     def on(self, transport: Transport) -> Group:
         """The same view in another network."""
         group = Group(transport, self._processes, self.me, self._lane)
-        group._paces = self._paces
+        group.paces = self.paces
         return group
 
     def among(self, places: Sequence[int], lane: int = 0) -> Group:
@@ -162,7 +157,7 @@ class Group:
         group = self._paced.get(number)
         if group is None:
             group = self._paced[number] = self._view(self._processes, self.me, self._lane + LANES * (1 + number))
-            group._paces = inside, between
+            group.paces = inside, between
         return group
 
     def pacing(self, peer: int, size: int) -> int:
@@ -237,7 +232,7 @@ class Group:
             if not 0 <= member < len(ranks):
                 raise UsageError(f'collective "{whole.kind}": member {self.me} names member {member} of {self.size}')
         channel = Channel(ranks[sender], ranks[receiver], whole.purpose, whole.kind, whole.stage, whole.chunks[sender])
-        if self._paces is not None:
+        if self.paces is not None:
             nodes = {self._transport.node_of(ranks[place]) for place in (sender, receiver) if place < self.size}
-            channel = channel._replace(pace=self._paces[len(nodes) - 1])
+            channel = channel._replace(pace=self.paces[len(nodes) - 1])
         return self._transport.flow(channel, self._lane, whole.part)

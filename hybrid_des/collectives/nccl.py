@@ -46,7 +46,7 @@ def switches(site: Site, options: Channels) -> Sequence[int]:
 
 def takes(does: str, wiring: Wiring, buffer: Buffer) -> Selection:
     """What the tuner takes for a buffer."""
-    return wiring.takes(does, buffer.bytes)
+    return Selection(*wiring.choice(does, buffer.bytes), wiring.channels)
 
 
 def images(permutation: Permutation, options: Channels) -> str:

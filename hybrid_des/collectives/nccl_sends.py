@@ -37,7 +37,7 @@ from hybrid_des.cluster.mailbox import Message
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.nccl_lanes import COUNT
 from hybrid_des.collectives.timing import MICROSECOND
-from hybrid_des.collectives.tuning import USUAL, Choice, Selection, Wiring
+from hybrid_des.collectives.tuning import SMALL, SMALL_BEFORE, USUAL, Choice, Selection, Wiring
 
 CHANNELS = 32
 CHUNK = 2**19  # bytes
@@ -59,7 +59,7 @@ class Call(NamedTuple):
 
     def by_ll(self, wiring: Wiring) -> bool:
         """Whether lines carry them, not chunks."""
-        return self.largest <= wiring.small
+        return self.largest <= (SMALL_BEFORE if wiring.older else SMALL)
 
     def channels(self, wiring: Wiring) -> int:
         """Channels per peer."""

@@ -149,10 +149,6 @@ class Wiring(NamedTuple):
         """What the tuner takes for a buffer of `size` bytes."""
         return _choice(self, does, size)
 
-    def takes(self, does: str, size: int) -> Selection:
-        """The same, and on how many channels."""
-        return Selection(*self.choice(does, size), self.channels)
-
     def start(self, choice: Choice) -> int:
         """Picoseconds before the first message: a kernel's launch and the base latency."""
         if choice.algorithm == "nvls":
@@ -174,11 +170,6 @@ class Wiring(NamedTuple):
     def on_nvlinks(self) -> bool:
         """Whether all members are on one node and linked by NVLinks, where `Timing` holds."""
         return self.nodes == 1 and self.inside == "node"
-
-    @property
-    def small(self) -> int:
-        """Bytes to a peer that sends carry by LL."""
-        return SMALL_BEFORE if self.older else SMALL
 
     def waits(self, does: str, choice: Choice, size: int) -> tuple[int, int]:
         """Picoseconds by which short steps around a ring of one node are late in all, and of its last copy."""
@@ -284,6 +275,9 @@ def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
     if rate is not None and len(nodes) == 2 and not node.pci:
         each = None if carried is None else carried / times
         trees = times * within_two_nodes(rate / times, each, node.generation.adapters)
+    in_switch, generation = None, node.generation
+    if switched and not node.pci and node.port is not None:
+        in_switch = node.port / generation.nvlink * generation.timing.through
     wiring = Wiring(
         len(ranks),
         len(nodes),
@@ -291,8 +285,8 @@ def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
         channels,
         rate,
         inside,
-        node.generation,
-        node.in_switch if switched and not node.pci else None,
+        generation,
+        in_switch,
         node.port,
         None if wire is None else wire * channels / per_node,
         node.pair,
@@ -322,12 +316,6 @@ class _Node(NamedTuple):
     rate: Fraction | None
     port: Fraction | None
     pair: Fraction | None = None
-
-    @property
-    def in_switch(self) -> Fraction | None:
-        """The rate at which a member's data passes its switch."""
-        nominal = None if self.port is None else self.port / self.generation.nvlink
-        return None if nominal is None else nominal * self.generation.timing.through
 
 
 def _within_node(fabric: Fabric, together: Sequence[int] | None, channels: Fraction, *, switched: bool) -> _Node:

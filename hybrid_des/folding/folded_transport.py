@@ -29,7 +29,7 @@ from hybrid_des.folding.lineage_mailboxes import (
 )
 from hybrid_des.folding.refusals import FoldRefusal
 from hybrid_des.folding.separate_meetings import LineageMeeting, LineageRendezvous, SeparateMeeting, SeparateRendezvous
-from hybrid_des.folding.symmetry import Element, Fold, root_of
+from hybrid_des.folding.symmetry import SURE, Element, Fold, root_of
 from hybrid_des.folding.watched_links import WatchedFlow, WatchedLinks
 
 
@@ -47,7 +47,7 @@ class FrameChange(dict[int, int]):
         self._fold, self.element = fold, element
 
     def __missing__(self, root: int) -> int:
-        moved = self[root] = self._fold.move_root(root, self.element)
+        moved = self[root] = self._fold.move(root >> 4, self.element) << 4 | (root & SURE)
         return moved
 
     def of(self, lineage: Lineage) -> Lineage:
@@ -229,7 +229,7 @@ class FoldedTransport(Transport):
         **of_job: Any,
     ) -> None:
         super().__init__(links, trace, receipts=receipts, **of_job)
-        self._fold = fold
+        self.fold = fold
         self._channels = ChannelImages(fold, groups)
         self._endpoints = Endpoints(fold, self._fabric)
         self._courses = FoldedRoutes(self._fabric, fold, self._endpoints)
@@ -237,22 +237,17 @@ class FoldedTransport(Transport):
     def flow(self, channel: Channel, lane: int = 0, part: int = 0) -> tuple[Flow, Mailbox]:
         """The flow of a collective's messages between two ranks or representatives, and the mailbox at its end."""
         element = self._endpoints.element(channel.sender, channel.receiver)
-        if element != self._fold.identity:
-            back = self._fold.inverse(element)
+        if element != self.fold.identity:
+            back = self.fold.inverse(element)
             sender, receiver = (self._endpoints.move(end, back) for end in (channel.sender, channel.receiver))
             channel = channel._replace(sender=sender, receiver=receiver)
             if channel.purpose in (REDUCTION, PARAMETERS):
                 lane = self._channels.source(lane, (channel.stage, part, sender), element)
         return super().flow(channel, lane, part)
 
-    @property
-    def fold(self) -> Fold:
-        """Which ranks are simulated."""
-        return self._fold
-
     def simulates(self, rank: int) -> bool:
         """Whether a rank is simulated; if not, another stands for it."""
-        return bool(self._fold.simulated(rank))
+        return bool(self.fold.simulated(rank))
 
     def serves(self, server: int, members: Sequence[int]) -> bool:
         """Whether a server of a group of ranks is simulated."""
@@ -260,25 +255,25 @@ class FoldedTransport(Transport):
 
     def sent(self) -> dict[str, int]:
         """Totals sent by all ranks."""
-        return {key: total * self._fold.order for key, total in super().sent().items()}
+        return {key: total * self.fold.order for key, total in super().sent().items()}
 
     def carried(self) -> dict[str, int]:
         """Bytes that all ranks sent over each link."""
         totals: Counter[str] = Counter()
         for (sender, receiver), size in self.between()[0].items():
-            for element in self._fold.elements():
+            for element in self.fold.elements():
                 route = self._fabric.route(*(self._endpoints.move(end, element) for end in (sender, receiver)))
                 totals.update(dict.fromkeys(route.links, size))
         return dict(totals)
 
     def _simulated(self, members: Sequence[int]) -> int:
-        return sum(map(self._fold.simulated, members))
+        return sum(map(self.fold.simulated, members))
 
     def _flow(self, channel: Channel, put: Put) -> Flow:
         flow = super()._flow(channel, put)
         if isinstance(flow, WatchedFlow):
             flow.images = tuple(leg.element for leg in self._courses.of(channel.sender, channel.receiver))
-            flow.foreign = flow.images[0] != self._fold.identity
+            flow.foreign = flow.images[0] != self.fold.identity
         return flow
 
     def _hops(self, channel: Channel) -> tuple[Hop, ...]:
@@ -320,7 +315,7 @@ class LineageTransport(FoldedTransport):
     def begin(self, rank: int, members: Sequence[int] = ()) -> None:
         """Make events booked next descend from a rank; those of a server, from none that is known."""
         self.env.begin(root_of(rank))
-        if rank >= self._fold.layout.ranks:
+        if rank >= self.fold.layout.ranks:
             self.env.forget()
 
     @property
@@ -330,7 +325,7 @@ class LineageTransport(FoldedTransport):
 
     def meeting(self, kind: type[Kind], size: int, members: Sequence[int]) -> Kind:
         """A new meeting of a group of ranks, of which so many are simulated."""
-        barrier = kind is ReplayedGroup and len(members) == self._fold.layout.ranks
+        barrier = kind is ReplayedGroup and len(members) == self.fold.layout.ranks
         self.env.start_matters |= not barrier
         return super().meeting(kind, size, members)
 
@@ -347,16 +342,16 @@ class LineageTransport(FoldedTransport):
         flow = super()._flow(channel, put)
         if not isinstance(flow, FifoFlow) or not isinstance(flow.link, LineageLink):
             return flow
-        ranks = channel.receiver < self._fold.layout.ranks  # switches are in their own place
-        element = self._fold.representative(channel.receiver)[1] if ranks else self._fold.identity
+        ranks = channel.receiver < self.fold.layout.ranks  # switches are in their own place
+        element = self.fold.representative(channel.receiver)[1] if ranks else self.fold.identity
         elements = [*(leg.element for leg in self._courses.of(channel.sender, channel.receiver)), element]
         return LineageFlow(channel.sender, flow, elements[0], [self._change(element) for element in elements])
 
     def _change(self, element: Element) -> FrameChange | None:
         """The change to the frame in which a simulated link or rank stands for its image by an element."""
         if element not in self._changes:
-            away = element != self._fold.identity
-            self._changes[element] = FrameChange(self._fold, self._fold.inverse(element)) if away else None
+            away = element != self.fold.identity
+            self._changes[element] = FrameChange(self.fold, self.fold.inverse(element)) if away else None
         return self._changes[element]
 
 

@@ -171,10 +171,6 @@ class Fold:
             generators += [(*self.identity[:axis], step, *self.identity[axis + 1 :]) for step in steps]
         return generators
 
-    def move_root(self, root: int, element: Element) -> int:
-        """The image of a root."""
-        return self.move(root >> 4, element) << 4 | (root & SURE)
-
     def ordered(self, this: int, other: int) -> bool:
         """Whether all images of two roots are in the order of the roots."""
         return self._tied_at(this, other) is None

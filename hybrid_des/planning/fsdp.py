@@ -111,21 +111,19 @@ class Fsdp:
         of_ranks = map(self._groups_of, range(self.times.layout.sizes["pipeline"]))
         return [list(chain.from_iterable(of_part)) for of_part in zip(*of_ranks, strict=True)]
 
-    def _groups_of(self, rank: int) -> Sequence[Groups]:
-        """Those of one pipeline rank."""
-        if rank not in self._known:
-            layout = self.times.layout
-            start = rank * layout.strides["pipeline"]
-            apart = layout.expert_holders if layout.apart else []
-            self._known[rank] = [
-                [group for ranks in holders for group in _grouped(ranks.shifted(start), size)]
-                for holders, size in zip((layout.holders, apart), self.sizes, strict=True)
-            ]
-        return self._known[rank]
-
     @cached_property
-    def _known(self) -> dict[int, Sequence[Groups]]:
-        return {}
+    def _groups_of(self) -> Callable[[int], Sequence[Groups]]:
+        return cache(self._groups_at)
+
+    def _groups_at(self, rank: int) -> Sequence[Groups]:
+        """Those of one pipeline rank."""
+        layout = self.times.layout
+        start = rank * layout.strides["pipeline"]
+        apart = layout.expert_holders if layout.apart else []
+        return [
+            [group for ranks in holders for group in _grouped(ranks.shifted(start), size)]
+            for holders, size in zip((layout.holders, apart), self.sizes, strict=True)
+        ]
 
     @property
     def channels(self) -> int | None:

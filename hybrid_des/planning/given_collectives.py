@@ -6,10 +6,10 @@ Parallel and Distributed Computing 69, 2009; `busbw` of nccl-tests). With the sa
 ratios. Latencies, and links between more nodes, are not in them.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from hybrid_des import collectives
@@ -111,7 +111,6 @@ class GivenCollectives:
 
     scenario: Scenario
     traces: Sequence[RankTrace]
-    _of_group: dict[str, Sequence[Sequence[int]]] = field(default_factory=dict)
 
     @cached_property
     def calls(self) -> Mapping[GroupKey, Mapping[GivenCollective, None]]:
@@ -193,11 +192,10 @@ class GivenCollectives:
         """The ranks of each group of a communicator that has several members."""
         return [ranks for ranks in self._members(key.group) if len(ranks) > 1]
 
-    def _members(self, group: str) -> Sequence[Sequence[int]]:
+    @cached_property
+    def _members(self) -> Callable[[str], Sequence[Sequence[int]]]:
         """The ranks of a group, found once."""
-        if group not in self._of_group:
-            self._of_group[group] = self._ranks_of(group)
-        return self._of_group[group]
+        return cache(self._ranks_of)
 
     def _ranks_of(self, group: str) -> Sequence[Sequence[int]]:
         """The ranks of a group; of a single trace, it and its likes among all ranks."""

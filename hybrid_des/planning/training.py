@@ -5,6 +5,7 @@ Initial weights depend on the seed, not on how the model is split into stages.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,7 +117,7 @@ class TrainingProgress:
     def __init__(self, training: Training, copies: int) -> None:
         self._training = training
         self._expected = copies * training.plan.stages
-        self._records: dict[int, _StepRecord] = {}
+        self._records = defaultdict[int, _StepRecord](_StepRecord)
         self.losses: list[float] = []
         self.accuracies: list[float] = []
         self.gradient_errors: list[float] = []
@@ -124,18 +125,18 @@ class TrainingProgress:
 
     def loss(self, step: int, share: float) -> None:
         """Add a micro-batch's share of its replica's mean loss."""
-        self._record(step).loss += share / self._training.replicas
+        self._records[step].loss += share / self._training.replicas
 
     def before(self, step: int, stage: int, state: StageLayers) -> None:
         """Record a stage's weights and mean gradient before the optimizer step."""
-        record = self._record(step)
+        record = self._records[step]
         if stage not in record.weights:
             record.weights[stage] = state.weights.copy()
             record.gradients[stage] = state.gradient.copy()
 
     def after(self, step: int, stage: int, state: StageLayers) -> None:
         """Record a stage's weights after the optimizer step, and compare them with other replicas."""
-        record = self._record(step)
+        record = self._records[step]
         first = record.updated.setdefault(stage, state.weights)
         if first is state.weights:
             record.updated[stage] = first.copy()
@@ -153,9 +154,6 @@ class TrainingProgress:
             "loss": self.losses,
             "accuracy": self.accuracies,
         }
-
-    def _record(self, step: int) -> _StepRecord:
-        return self._records.setdefault(step, _StepRecord())
 
     def _close(self, step: int) -> None:
         record = self._records.pop(step)

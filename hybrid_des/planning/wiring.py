@@ -1,6 +1,6 @@
 """The fabric of a scenario's cluster, with checks for user-defined topologies.
 
-Permanently slow links are as if the machine were built that way (`slowed`); `restored` has it without them.
+Permanently slow links are as if the machine were built that way (`slowed`).
 
 Sites are data centers whose nodes are wired as ever, with one link from each site to each other.
 
@@ -204,18 +204,11 @@ def _checked(fabric: Fabric, topology: str) -> Callable[[int, int], Route]:
     return route
 
 
-def slowed(fabric: Fabric, slow: Sequence[Slow]) -> Fabric:
-    """The fabric with permanent slowdowns: less bandwidth of links, and more latency on routes over them."""
-    return _changed(fabric, slow, 1)
+def slowed(fabric: Fabric, slow: Sequence[Slow], sign: int = 1) -> Fabric:
+    """The fabric with permanent slowdowns: less bandwidth of links, and more latency on routes over them.
 
-
-def restored(fabric: Fabric, slow: Sequence[Slow]) -> Fabric:
-    """The fabric without permanent slowdowns that it includes; exact, as bandwidths are fractions."""
-    return _changed(fabric, slow, -1)
-
-
-def _changed(fabric: Fabric, slow: Sequence[Slow], sign: int) -> Fabric:
-    """The fabric with slowdowns added (sign 1) or taken back (−1)."""
+    With sign −1, without those that it includes; exact, as bandwidths are fractions.
+    """
     links, latency = dict(fabric.links), Counter[str]()
     for entry in (one for one in slow if one.permanent):
         for name in filter(links.__contains__, entry.links):

@@ -28,7 +28,6 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from hybrid_des import collectives
-from hybrid_des.cluster.fabric import Route
 from hybrid_des.cluster.rate import Rate
 from hybrid_des.cluster.sharing.registration import Flow
 from hybrid_des.cluster.transport import Links, Transport
@@ -123,7 +122,8 @@ class CollectivesAlone:
         if self._kind != LAYERS or not several:
             return lambda: work_of
         routes = [self._parts.fabric.route(one, other) for one in whole.ranks for other in whole.ranks if one != other]
-        links = _finite_links(self._transport.links, routes)
+        each = (self._transport.links[name] for name in dict.fromkeys(name for route in routes for name in route.links))
+        links = [link for link in each if link.spec.bandwidth is not None]
         if links and any(len(route.links) > 1 and not route.latencies[0] for route in routes):
             return lambda: work_of  # heads reach a second link when they are sent: all orders of that moment matter
         of_wiring: WeakKeyDictionary[Reductions, dict[Any, Outcome]]
@@ -138,12 +138,6 @@ class CollectivesAlone:
             return taken[call]
 
         return lambda: work
-
-
-def _finite_links(links: Links, routes: Sequence[Route]) -> list[Any]:
-    """The links of routes on which messages may wait for each other."""
-    names = dict.fromkeys(name for route in routes for name in route.links)
-    return [link for link in map(links.__getitem__, names) if link.spec.bandwidth is not None]
 
 
 class Part(NamedTuple):

@@ -192,7 +192,9 @@ def check(fold: Fold, replicas: Replicas) -> None:
     """
     nodes = _nodes(replicas.scenario, fold.layout.ranks)
     _check_placement(fold, replicas.scenario, nodes)
-    _check_durations(fold, replicas)
+    if (alike := replicas.alike) is not None:  # the durations of ops are changed
+        for rank in np.flatnonzero(alike != alike[fold.representatives])[:1].tolist():
+            raise FoldRefusal(f"ops of rank {rank} take other times than those of rank {fold.representatives[rank]}")
     _check_reductions(fold, replicas.parts, nodes)
     of_traces = {(group.processes.stage, group.processes.part, group.processes.ranks[0]): group.processes
                  for group in replicas.parts.given}  # fmt: skip
@@ -261,15 +263,6 @@ def _check_placement(fold: Fold, scenario: Scenario, nodes: RankArray) -> None:
         images = fold.move(ranks, element)
         for rank in np.flatnonzero((kinds[images] != kinds) | (on_node[images] != on_node))[:1].tolist():
             raise FoldRefusal(_unlike(scenario, rank, int(images[rank])))
-
-
-def _check_durations(fold: Fold, replicas: Replicas) -> None:
-    """A rank must take the same times as its representative, if the durations of ops are changed."""
-    alike = replicas.alike
-    if alike is None:
-        return
-    for rank in np.flatnonzero(alike != alike[fold.representatives])[:1].tolist():
-        raise FoldRefusal(f"ops of rank {rank} take other times than those of rank {fold.representatives[rank]}")
 
 
 def _kinds(scenario: Scenario) -> RankArray:

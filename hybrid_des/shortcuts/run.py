@@ -100,18 +100,14 @@ def run(
         if exchanges and not any((plan, fabric, training, scenario.numerics)) and (groups := groups_apart(scenario)):
             return _of_groups(scenario, groups, watch=watch, **options)
         parts = parts or parts_of(scenario, plan, fabric, training)
-        replicas = Replicas(scenario, parts, asked.retime, fold_from or _folded_from(scenario, parts))
+        least = 2 if scenario.steps * parts.messages >= sizes.MESSAGES_FOLDED else sizes.FOLDED_FROM
+        replicas = Replicas(scenario, parts, asked.retime, fold_from or least)
         result = _Attempts(replicas, asked, watch, by_messages=by_messages).first()
     few = scenario.fold == "auto" and scenario.parallel.ranks < sizes.FOLDED_FROM
     if result.fold and fold_from is None and few and asked.trace is None:  # whose causes are of simulated ranks only
         result = of_all_ranks(result)
     result = replace(result, wall_s=time.perf_counter() - began)
     return replace(result, outer=_period(scenario, result, result.fabric)) if exchanges and asked.detailed else result
-
-
-def _folded_from(scenario: Scenario, parts: Parts) -> int:
-    """The number of ranks from which a run that is shown is folded: fewer than are shown if they send many messages."""
-    return 2 if scenario.steps * parts.messages >= sizes.MESSAGES_FOLDED else sizes.FOLDED_FROM
 
 
 @dataclass
@@ -141,10 +137,10 @@ class _Attempts:
             FoldRefusal: the scenario asks for a fold that is not exact.
             Refusal: the run is too large to simulate.
         """
-        scenario, traced = self.replicas.scenario, self.how.trace is not None
+        scenario, parts, traced = self.replicas.scenario, self.replicas.parts, self.how.trace is not None
+        refusals = Refusals.of(parts)
         for fold in self._folds():
             check_size(scenario, fold, self.reasons, traced=traced)
-            refusals = self._refusals
             for attempt in of_fold(fold, self.replicas, refusals, by_messages=self.by_messages or bool(self.how.trace)):
                 if (made := self._made(attempt, refusals)) is not None:
                     unfolded = fold.kept("data") == scenario.parallel.data
@@ -154,14 +150,10 @@ class _Attempts:
         check_size(scenario, None, self.reasons, traced=traced)
         taken_at_once = not (self.by_messages or self.how.trace)
         for attempt in of_all_ranks_alone(self.replicas) if taken_at_once else ():
-            if (made := self._made(attempt, self._refusals)) is not None:
+            if (made := self._made(attempt, refusals)) is not None:
                 return self._told(made, attempt, self.reasons[-1] if self.reasons else "")
-        made = simulated(scenario, self.replicas.parts, how=self.how, watch=self.watch)
+        made = simulated(scenario, parts, how=self.how, watch=self.watch)
         return self._told(made, Attempt(), self.reasons[-1] if self.reasons else "")
-
-    @property
-    def _refusals(self) -> Refusals:
-        return Refusals.of(self.replicas.parts)
 
     def _folds(self) -> Iterator[Fold]:
         """The folds to try; none where replicas start in an order of their own, and so differ."""

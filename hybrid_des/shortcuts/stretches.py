@@ -108,15 +108,12 @@ class Stretches:
 
     def _in_stretches(self, block: Block) -> Pieces:
         """The instructions of a block, with stretches if no collective is under way between these."""
-        spans = [(inside, tuple(pieces)) for inside, pieces in groupby(block.instructions, _is_piece)]
+        parts = groupby(block.instructions, lambda instruction: isinstance(instruction, PIECES))
+        spans = [(inside, tuple(pieces)) for inside, pieces in parts]
         if not all(_joined(pieces) for inside, pieces in spans if inside):
             return block.instructions
         alone = partial(_by_itself, slowed=self._slowed)
         return tuple(chain(*([alone(span)] if inside and len(span) > 1 else span for inside, span in spans)))
-
-
-def _is_piece(instruction: Instruction) -> bool:
-    return isinstance(instruction, PIECES)
 
 
 def _others_wait(program: Program) -> bool:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.paths import SCENARIOS
 
-from hybrid_des.analysis.arrivals import Arrivals
 from hybrid_des.analysis.compare import side_of_folder
+from hybrid_des.analysis.table import Arrivals
 from hybrid_des.cluster.sharing.registration import Flow
 from hybrid_des.planning.program_table import NONE
 from hybrid_des.report.files.run_files import timeline_csv

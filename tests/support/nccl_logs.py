@@ -1,5 +1,7 @@
 """The output of nccl-tests, line by line."""
 
+from hybrid_des.measured.calibration.runs import parse_runs
+
 STARTING = "# nccl-tests version 2.18.0 nccl-headers=22907 nccl-library=22907\n# Collective test starting: {}\n"
 SETTINGS = (
     "# nThread 1 nGpus {} minBytes 1048576 maxBytes 4194304 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1\n"
@@ -42,3 +44,9 @@ def log(test="all_reduce", program="{}_perf", ranks=range(8), **of):
     head = STARTING.format(program.format(test)) + SETTINGS.format(8) + rank_list(ranks) + NAMES
     tail = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 50.1\n#\n"
     return f"{head}{rows(test=test, **of)}{tail}# Collective test concluded: {program.format(test)}\n"
+
+
+def parsed(text, name, collective=None):
+    """The only run of a text."""
+    (run,) = parse_runs(text, name, collective)
+    return run

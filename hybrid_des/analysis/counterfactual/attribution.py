@@ -30,7 +30,7 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import plan_of
 from hybrid_des.planning.program import Program
 from hybrid_des.planning.program_table import Column
-from hybrid_des.planning.wiring import restored
+from hybrid_des.planning.wiring import slowed
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.perturbations import COMPUTING
 from hybrid_des.simulation.outcome import Run
@@ -201,7 +201,7 @@ def _stated(base: Run, work: Column) -> Iterator[Task]:
         assert base.fabric is not None
         mine = [entry for target in some for entry in entries[target]]
         kept = tuple(one for one in base.scenario.slow if one not in mine)
-        usual = Variant(base.scenario.model_copy(update={"slow": kept}), plan, restored(base.fabric, mine))
+        usual = Variant(base.scenario.model_copy(update={"slow": kept}), plan, slowed(base.fabric, mine, -1))
         ranks = [rank for kind, name in some for rank in _ranks_of(base, kind, name)] if work.any() else []
         slow = float(work[ranks].mean() / work.mean()) if ranks else None
         yield partial(_without, [f"{kind} {name}" for kind, name in some], slow, usual)

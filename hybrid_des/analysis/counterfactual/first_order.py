@@ -18,7 +18,6 @@ from hybrid_des.pipeline.plan import Action
 from hybrid_des.planning.program import Call, Program, Send
 from hybrid_des.planning.program_table import NONE, Column
 from hybrid_des.scenario.definition import LABELS, Scenario
-from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.simulation.outcome import Run
 
 TIMES = {"forward", "backward", "weight", "recompute", "ends", "optimizer"}  # keys of `workload` that are durations
@@ -30,7 +29,8 @@ def first_order(traced: Traced, variant: Variant) -> int | None:
     This is the longest of the currently critical paths: a speed-up saves at most, a slow-down costs at least this much.
     """
     base = traced.run
-    if not only_times_differ(base.scenario, variant.scenario) or not all(map(_for_good, base.scenario.slow)):
+    scaled = all(slow.permanent and slow.stage is None for slow in base.scenario.slow)  # durations can be
+    if not scaled or not only_times_differ(base.scenario, variant.scenario):
         return None
     try:
         parts = variant.parts
@@ -40,16 +40,12 @@ def first_order(traced: Traced, variant: Variant) -> int | None:
     before = Variant.of(base).programs
     slack = traced.slack
     messages = _messages(slack, parts.fabric)
-    if messages is None or not _same_messages(before, programs):
+    pairs = dict.fromkeys(zip(before, programs, strict=True))  # the same ops in the same order, and no message resized
+    if messages is None or any(b.ops.keys() - a.ops.keys() or _sends(a) != _sends(b) for a, b in pairs):
         return None
     duration = _durations(base, before, programs, variant)
     lags = lags_with(slack.graph, slack.critical, messages, duration)
     return base.timeline.duration + change_of(slack, lags)
-
-
-def _for_good(slow: Slow) -> bool:
-    """Whether an entry of `slow` applies all the time, so that durations can be scaled."""
-    return slow.stage is None and not slow.from_ and slow.until is None and slow.flap is None
 
 
 def only_times_differ(this: Scenario, other: Scenario) -> bool:
@@ -77,12 +73,6 @@ def _messages(slack: Slack, fabric: Fabric) -> Messages | None:
         latency[flow, : len(used)] = route.latencies
     critical = slack.graph.edges.message(slack.critical)
     return messages.over_links(np.unique(critical[critical >= 0]), fabric, latency)
-
-
-def _same_messages(before: list[Program], after: list[Program]) -> bool:
-    """Whether the order of ops is the same, none is new, and every op sends as many bytes as before."""
-    pairs = dict.fromkeys(zip(before, after, strict=True))
-    return all(other.ops.keys() <= this.ops.keys() and _sends(this) == _sends(other) for this, other in pairs)
 
 
 def _sends(program: Program) -> list[tuple[Action, tuple[int, ...]]]:

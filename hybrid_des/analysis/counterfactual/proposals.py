@@ -22,6 +22,7 @@ from fractions import Fraction
 from functools import partial
 
 from hybrid_des import collectives
+from hybrid_des.analysis.bill import samples_per_step
 from hybrid_des.analysis.counterfactual.attribution import SLOW, Straggler, Stragglers
 from hybrid_des.analysis.counterfactual.ladder import Gain, Idealisation
 from hybrid_des.analysis.counterfactual.what_if import (
@@ -174,11 +175,8 @@ def _fitting(base: Run) -> dict[str, list[str]]:
     if fits(base) or base.scenario.model is None or base.fabric is None:
         return {}
     every = remedies(base.scenario, base.plan, base.fabric)
-    return {MEMORY: [_keys(remedy.changes) for remedy in every if remedy.peak.fits]}
-
-
-def _keys(changes: Mapping[str, object]) -> str:
-    return ",".join(f"{path}={value}" for path, value in changes.items())
+    fitting = (remedy.changes.items() for remedy in every if remedy.peak.fits)
+    return {MEMORY: [",".join(f"{path}={value}" for path, value in changes) for changes in fitting]}
 
 
 def _most_helpful(
@@ -291,8 +289,8 @@ def _tried(against: str, text: str, *, base: Run, build: Build, own: bool) -> Si
     with suppress(HybridDesError):
         variant = variant_of(text, Variant.of(base), build)
         variant = even(variant.timed_like(base) if own else variant, base)
-        latest = None if against == MEMORY else _latest(base, variant.scenario)
-        run = variant.simulated(latest, detailed=False, changed_from=base)
+        latest = (1 - Fraction(WORTH)) * _per_microbatch(base) * _microbatches(variant.scenario)  # any later is no gain
+        run = variant.simulated(None if against == MEMORY else latest, detailed=False, changed_from=base)
         if fits(run):
             return _proposal(against, text, base, variant.scenario, run.timeline.duration)
     return None
@@ -322,11 +320,6 @@ def _with_faster_links(base: Run, gain: Gain) -> SimulatedChange:
     return _proposal("links", change, base, base.scenario, gain.duration)
 
 
-def _latest(base: Run, scenario: Scenario) -> Fraction:
-    """The time before which a changed run must end to be worth it: any later, its gain is no more than `WORTH`."""
-    return (1 - Fraction(WORTH)) * _per_microbatch(base) * _microbatches(scenario)
-
-
 def _proposal(against: str, change: str, base: Run, scenario: Scenario, duration: int) -> SimulatedChange:
     gain = float(1 - Fraction(duration, _microbatches(scenario)) / _per_microbatch(base))
     sure, microbatches = difference(base.scenario, scenario), scenario.schedule.microbatches
@@ -340,5 +333,4 @@ def _per_microbatch(base: Run) -> Fraction:
 
 def _microbatches(scenario: Scenario) -> int:
     """The micro-batches of all steps and replicas, in samples."""
-    schedule = scenario.schedule
-    return scenario.steps * schedule.microbatches * schedule.microbatch_size * scenario.parallel.data
+    return scenario.steps * samples_per_step(scenario)

@@ -116,13 +116,11 @@ class Variant:
         watch = None
         if latest is not None:
             watch = Watch(latest=latest) if self.retime else self._watch(quiet, latest, changed_from)
+        parts = self.parts if self.known is None else remembering(self.parts, self.known)
         return run(
             quiet, self.plan, self.fabric,
-            retime=self.retime, parts=self._remembering(), watch=watch, fold_from=FEWEST_FOLDED, detailed=detailed,
+            retime=self.retime, parts=parts, watch=watch, fold_from=FEWEST_FOLDED, detailed=detailed,
         )  # fmt: skip
-
-    def _remembering(self) -> Parts:
-        return self.parts if self.known is None else remembering(self.parts, self.known)
 
     def _watch(self, quiet: Scenario, latest: Fraction, known: Run | None) -> Watch:
         """What ends a run that is late; it does not begin if that is known before, at best before it is planned."""

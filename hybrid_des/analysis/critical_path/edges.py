@@ -8,7 +8,7 @@ edges are those of messages, and columns of everything would take three times th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
@@ -23,10 +23,10 @@ from hybrid_des.analysis.critical_path.messages import (
     LINK,
     OF_MESSAGES,
     PROGRAM,
+    TURN,
     Block,
     Messages,
     Places,
-    kinds,
 )
 from hybrid_des.engine.causes import COMPUTED, MET, OPS, START, STEPS
 from hybrid_des.planning.program_table import NONE, Column, Columns
@@ -101,7 +101,9 @@ class Edges:
     @cached_property
     def kinds(self) -> Column:
         """The kind of each sort."""
-        return kinds(self.messages.services.sorts)
+        sort = np.arange(self.messages.services.sorts)
+        of_message = np.where((sort - OF_MESSAGES) % 3 == TURN, LINK, DATA)
+        return np.where(sort < OF_MESSAGES, sort, of_message).astype(np.int8)
 
     def kind(self, some: Some = EVERY) -> Column:
         """The kinds of edges."""
@@ -152,18 +154,11 @@ class Edges:
 
     def link(self, some: Some = EVERY) -> Column:
         """The links of transfers and queues; −1 for edges without."""
-        sort, link = self.sort[some], np.full(len(self.sort[some]), NONE)
+        sort, link, messages = self.sort[some], np.full(len(self.sort[some]), NONE), self.messages
         mine = np.flatnonzero(sort >= OF_MESSAGES)
-        link[mine] = self.messages.link_of(self.message(some)[mine], sort[mine])
+        message = self.message(some)[mine]
+        link[mine] = messages.link[messages.flow[message], messages.services.hop[messages.alike[message], sort[mine]]]
         return link
-
-    def with_more(self, more: Sparse, part: str) -> Edges:
-        """The same with time that is added to a part of some edges."""
-        return replace(self, more=more, part=part)
-
-    def with_messages(self, messages: Messages) -> Edges:
-        """The same with messages that take other times."""
-        return replace(self, messages=messages)
 
     def _of_messages(self, tables: Iterable[Column], some: Some) -> list[Column]:
         """The entries of tables of `Services` for the messages of edges, 0 for those of none."""

@@ -11,7 +11,7 @@ gave it, of which `queue` is the time lost to other messages.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from hybrid_des.analysis.critical_path.edges import BLOCK, Edges, Some, Sparse, edges_of_run, points_of_rows
 from hybrid_des.analysis.critical_path.images import Images
 from hybrid_des.analysis.critical_path.messages import DATA, Messages, Places, messages_of
-from hybrid_des.engine.causes import MET, OPS, START, STEPS, Causes
+from hybrid_des.engine.causes import MET, OPS, START, Causes
 from hybrid_des.folding.symmetry import Fold
 from hybrid_des.planning.program_table import NONE, Column, Columns
-from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.timeline import Timeline
 
@@ -44,7 +43,6 @@ class Graph:
         time: recorded time of each point.
         edges: what releases points.
         at_op: points at the start and the end of each op row.
-        at_step: point at the end of each row of `timeline.steps`.
         at_mark: table → row → point, for all tables that a trace marks.
         images: what the points and activities stand for, if the run was folded.
         meets: per point of a meeting, the place of its group in `keeping`; −1 for other points.
@@ -71,16 +69,6 @@ class Graph:
     def head(self) -> Column:
         """The point at which each message is sent."""
         return self.places.asked[:, 0]
-
-    @property
-    def delivered(self) -> Column:
-        """The point at which each message has arrived."""
-        return self.places.delivered
-
-    @property
-    def at_step(self) -> Column:
-        """The point at the end of each row of `timeline.steps`."""
-        return self.at_mark[STEPS]
 
     @property
     def duration(self) -> int:
@@ -113,11 +101,6 @@ class Graph:
         for some in self.edges.blocks:
             releases[some] = self.slack(some) == 0
         return releases
-
-    @cached_property
-    def pieces(self) -> Column:
-        """The edges on which ops compute."""
-        return self.edges.rows.edges
 
     @cached_property
     def released(self) -> Column:
@@ -262,14 +245,11 @@ def _meetings(trace: Causes, points: Columns, places: Places, images: Images) ->
 
 def _known(run: Run, edges: Edges, times: Column, delivered: Column, beside: bool) -> Edges:
     """The edges with delays that the formulas leave out: varying links, overtaking, messages of other jobs."""
-    if (beside and run.timeline.fair) or (not beside and not _beyond(run.scenario)):
+    scenario = run.scenario
+    varies = scenario.slow or scenario.background or scenario.cluster.service == "priority"
+    if run.timeline.fair if beside else not varies:
         return edges
-    return _as_recorded(edges, times, delivered, "others" if beside or run.scenario.background else "transfer")
-
-
-def _beyond(scenario: Scenario) -> bool:
-    """Whether times on links are not those of the formulas alone: links vary, messages overtake, others use them."""
-    return bool(scenario.slow or scenario.background) or scenario.cluster.service == "priority"
+    return _as_recorded(edges, times, delivered, "others" if beside or scenario.background else "transfer")
 
 
 def _as_recorded(edges: Edges, time: Column, delivered: Column, part: str) -> Edges:
@@ -290,7 +270,8 @@ def _as_recorded(edges: Edges, time: Column, delivered: Column, part: str) -> Ed
         longer.append(some.start + mine)
         values.append(more[mine])
     nothing = np.empty(0, dtype=np.int64)
-    return edges.with_more(Sparse(np.concatenate([nothing, *longer]), np.concatenate([nothing, *values])), part)
+    more = Sparse(np.concatenate([nothing, *longer]), np.concatenate([nothing, *values]))
+    return replace(edges, more=more, part=part)
 
 
 def lags_with(graph: Graph, edges: Column, messages: Messages, duration: Column) -> Column:
@@ -304,13 +285,13 @@ def lags_with(graph: Graph, edges: Column, messages: Messages, duration: Column)
         messages: its messages, with other times.
         duration: of each op row.
     """
-    ops, of_run, pieces = len(duration), graph.edges, graph.pieces
-    took, rows = of_run.lag(pieces), of_run.rows.value
+    ops, of_run = len(duration), graph.edges
+    took, rows = of_run.lag(of_run.rows.edges), of_run.rows.value
     whole = np.bincount(rows, weights=took, minlength=ops).astype(np.int64)
     lags = of_run.lag(edges)
     lags[of_run.kind(edges) == DATA] = 0  # nothing passes from a message to its receiver
     mine = np.flatnonzero(of_run.message(edges) >= 0)
-    lags[mine] = of_run.with_messages(messages).formula(edges[mine])
+    lags[mine] = replace(of_run, messages=messages).formula(edges[mine])
     piece, index = of_run.rows.among(edges, len(of_run))
     of = rows[index]
     shares = np.rint(lags[piece] * (duration[of] / np.maximum(whole[of], 1))).astype(np.int64)

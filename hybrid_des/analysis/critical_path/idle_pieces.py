@@ -19,10 +19,11 @@ from hybrid_des.analysis.critical_path.paths import Piece, walks_on
 from hybrid_des.analysis.idle import CAUSES, LATENCY, OTHERS, QUEUEING, REASONS, TRANSFER
 from hybrid_des.analysis.idle import idle_pieces as waits_of
 from hybrid_des.analysis.step_times import total
+from hybrid_des.engine.causes import TABLES
 from hybrid_des.planning.program_table import NONE, Column, Columns
 from hybrid_des.simulation.run import reduced_gc
 
-WAITS = 4  # of `engine.causes.TABLES`
+STEPS, WAITS = map(TABLES.index, ("steps", "waits"))
 WAIT = ("rank", "step", "start", "end", "cause", "reason")  # columns
 
 
@@ -171,7 +172,7 @@ def _points(graph: Graph, waits: Columns) -> tuple[Column, Mask]:
 
     It is that of its row, the one before the row's, or that of what ends the step, for which all ranks wait.
     """
-    rows = (graph.at_op[0], graph.at_step, graph.at_mark[WAITS])
+    rows = (graph.at_op[0], graph.at_mark[STEPS], graph.at_mark[WAITS])
     first = np.cumsum([0, *map(len, rows[:-1])])
     points: Column = np.concatenate(rows)[first[waits["table"]] + waits["row"]]
     own = graph.time[points] >= waits["released"]
@@ -190,6 +191,6 @@ def _ends_of_steps(graph: Graph) -> Column:
     steps = graph.timeline.steps
     order = np.lexsort((-steps["rank"], steps["end"], steps["step"]))
     last = np.flatnonzero(np.diff(steps["step"][order], append=NONE))
-    points: Column = graph.at_step[order[last]]
+    points: Column = graph.at_mark[STEPS][order[last]]
     points[-1] = graph.end
     return points

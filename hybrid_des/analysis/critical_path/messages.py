@@ -55,12 +55,6 @@ def sort_of(hop: Column | int, what: int) -> Column:
     return np.asarray(OF_MESSAGES + 3 * np.asarray(hop) + what)
 
 
-def kinds(sorts: int) -> Column:
-    """The kind of each sort of edge."""
-    sort = np.arange(sorts)
-    return np.where(sort < OF_MESSAGES, sort, np.where((sort - OF_MESSAGES) % 3 == TURN, LINK, DATA)).astype(np.int8)
-
-
 @dataclass(frozen=True, eq=False)
 class Services:
     """The times of messages, a row for those that take the same.
@@ -290,7 +284,7 @@ class Messages:
             fabric: its links have the names of those that messages are on.
             latency: flow × link: picoseconds after each.
         """
-        flow, size = self.flow[some], self.sizes[some]
+        flow, size = self.flow[some], self._column("bytes", 0)[some]
         chosen, alike = (np.arange(len(some)),) * 2 if self.fair else distinct([flow, size])
         link, sizes = self.link[flow[chosen]], size[chosen]
         own = np.zeros(link.shape, dtype=np.int64)
@@ -301,11 +295,6 @@ class Messages:
         every[some] = alike
         services = self.services.over(self.alike[some[chosen]], own, latency[flow[chosen]])
         return replace(self, services=services, alike=every)
-
-    @property
-    def sizes(self) -> Column:
-        """Bytes of each message."""
-        return self._column("bytes", 0)
 
     @cached_property
     def arrival(self) -> Column:
@@ -416,11 +405,6 @@ class Messages:
             return Block(slots, cause, sort)
         mine, its = self.link[self.flow[behind], hop], self.link[self.flow[before], its_hop]  # one link
         return Block(slots, cause, sort, images.combined(self.over.turned[mine], images.inverse(self.over.turned[its])))
-
-    def link_of(self, message: Column, sort: Column) -> Column:
-        """The link of an edge's transfer or queue; −1 for edges of no message (−1), and those that take none."""
-        link = self.link[self.flow[message], self.services.hop[self.alike[message], sort]]
-        return np.where(sort < OF_MESSAGES, NONE, link)
 
     @cached_property
     def first_of_flow(self) -> Column:

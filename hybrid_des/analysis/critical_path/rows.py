@@ -160,7 +160,7 @@ def activities(slack: Slack) -> pd.DataFrame:
             "kind": of_all(ops["kind"], nothing),
             "microbatch": of_all(ops["microbatch"], nothing),
             "start_ps": of_all(ops["start"], graph.time[graph.head]),
-            "end_ps": of_all(ops["end"], graph.time[graph.delivered]),
+            "end_ps": of_all(ops["end"], graph.time[graph.places.delivered]),
             "total_float_ps": of_all(slack.of_ops, slack.of_messages),
             "free_float_ps": of_all(slack.free_of_ops, slack.free_of_messages),
             "drag_ps": of_all(slack.drag_of_ops, nothing),

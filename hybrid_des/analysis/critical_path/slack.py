@@ -160,14 +160,14 @@ class Slack:
             others = some.start + np.flatnonzero(~_passed_on(graph, some))
             np.minimum.at(free, edges.cause[others], graph.slack(others))
         _lower(graph, free, passed_on=True)
-        return free[graph.at_op[1]], free[graph.delivered]
+        return free[graph.at_op[1]], free[graph.places.delivered]
 
     @cached_property
     def of_ops(self) -> Column:
         """The total float of each op row: of its first piece, or of its point if it takes no time."""
         total = self.total[self.graph.at_op[1]]
-        pieces = self.graph.pieces
-        np.minimum.at(total, self.graph.edges.rows.value, self.total[self.graph.edges.point[pieces]])
+        rows = self.graph.edges.rows
+        np.minimum.at(total, rows.value, self.total[self.graph.edges.point[rows.edges]])
         return total
 
     @property

@@ -6,6 +6,7 @@ table differ by 20 to 25 % (docs/background/accuracy_details.md).
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from hybrid_des.cluster.time_table import MICROSECOND
@@ -63,25 +64,18 @@ def compared(run: NcclTests, predicted: Predicted) -> Iterator[Compared]:
 
 
 def verdict_of(run: NcclTests, given: Given, predicted: Predicted, sizes: Sequence[Compared]) -> Verdict:
-    """The verdict on all sizes, with the number of adapters that would be as slow."""
-    verdict = verdict_on(sizes)
-    if verdict.word != SLOW:
-        return verdict
-    return verdict._replace(line=verdict.line + _as_with_fewer_adapters(run, given, predicted, sizes[-1]))
-
-
-def verdict_on(sizes: Sequence[Compared]) -> Verdict:
-    """Whether the sizes from 1 MiB up are as predicted, and where they are not."""
+    """Whether the sizes from 1 MiB up are as predicted, where they are not, and which adapters would be as slow."""
     judged = [one for one in sizes if one.size >= LARGE]
     if not judged:
         return Verdict(UNKNOWN, "no verdict: no size from 1 MiB up was measured, and smaller ones say more of hosts")
     slow, fast = ([one for one in judged if one.parts == way] for way in ("slower", "faster"))
     last = judged[-1]
     at = format_binary_bytes(last.size)
-    predicted = f"{last.predicted_bus:.4g} are predicted ({format_share(last.share, 0)})"
-    ends = f"{last.measured_bus:.4g} GB/s at {at} where {predicted}"
+    expected = f"{last.predicted_bus:.4g} are predicted ({format_share(last.share, 0)})"
+    ends = f"{last.measured_bus:.4g} GB/s at {at} where {expected}"
     if last in slow:
-        return Verdict(SLOW, f"slow: {ends}; slower {_where(slow, judged)}")
+        fewer = _as_with_fewer_adapters(run, given, predicted, last)
+        return Verdict(SLOW, f"slow: {ends}; slower {_where(slow, judged)}{fewer}")
     if slow:
         worst = min(slow, key=lambda size: size.share)
         least = f"least {format_share(worst.share, 0)} at {format_binary_bytes(worst.size)}"
@@ -98,12 +92,8 @@ def verdict_on(sizes: Sequence[Compared]) -> Verdict:
 
 def _where(some: Sequence[Compared], judged: Sequence[Compared]) -> str:
     """At how many of the judged sizes, and which: ranges of neighbours."""
-    ranges: list[list[int]] = []
-    for number in (judged.index(one) for one in some):
-        if ranges and ranges[-1][-1] == number - 1:
-            ranges[-1].append(number)
-        else:
-            ranges.append([number])
+    places = enumerate(map(judged.index, some))
+    ranges = [[place for _, place in each] for _, each in groupby(places, lambda pair: pair[1] - pair[0])]
     ends = [[format_binary_bytes(judged[place].size) for place in {each[0]: 0, each[-1]: 0}] for each in ranges]
     return f"at {len(some)} of {len(judged)} sizes from 1 MiB up ({', '.join(map(' to '.join, ends))})"
 

@@ -12,7 +12,7 @@ from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.measured.calibration.nccl_tests import Measurement, NcclTests
 from hybrid_des.measured.calibration.predicted import SIMULATED, Given, Predicted
 
-SMALLEST, LARGEST, FACTOR = 2**10, 2**34, 4  # sizes beyond the measured ones: 1 KiB to 16 GiB
+SIZES = [2**power for power in range(10, 35, 2)]  # beyond the measured ones: 1 KiB to 16 GiB
 LINE = "beyond the measured sizes, times go on in a straight line and not by NCCL's timing model"
 SHIFT = "send-receive"
 
@@ -85,14 +85,11 @@ def extrapolated(run: NcclTests, given: Given) -> Table:
 def _extended(run: NcclTests, predicted: Predicted) -> NcclTests:
     """The measured times, and beyond them, from 1 KiB to 16 GiB, as many times NCCL's law as at the nearest of them."""
     first, last = run.times[0], run.times[-1]
-    sizes = [SMALLEST]
-    while sizes[-1] < LARGEST:
-        sizes.append(sizes[-1] * FACTOR)
 
     def beyond(size: int, edge: Measurement) -> Measurement:
         return Measurement(size, round(Fraction(predicted.time(size) * edge.time, predicted.time(edge.size))))
 
-    below = [beyond(size, first) for size in sizes if size < first.size]
-    above = [beyond(size, last) for size in sizes if size > last.size]
+    below = [beyond(size, first) for size in SIZES if size < first.size]
+    above = [beyond(size, last) for size in SIZES if size > last.size]
     extent = (first.size, last.size) if below or above else None
     return run._replace(times=[*below, *run.times, *above], extent=extent)

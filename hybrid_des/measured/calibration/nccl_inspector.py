@@ -31,15 +31,8 @@ class _Group(NamedTuple):
     nodes: int
 
 
-class _Call(NamedTuple):
-    """One collective: its communicator, number and bytes of the whole buffer."""
-
-    communicator: str
-    number: int
-    size: int
-
-
-Calls = dict[_Call, dict[int, int]]  # microseconds by rank
+Call = tuple[str, int, int]  # communicator, number in it, bytes
+Calls = dict[Call, dict[int, int]]  # microseconds by rank
 
 
 def read_inspector(text: str, name: str) -> list[NcclTests]:
@@ -59,7 +52,7 @@ def read_inspector(text: str, name: str) -> list[NcclTests]:
     return [_tests(group, calls, name, notes) for group, calls in ordered]
 
 
-def _timed(record: Mapping[str, Any]) -> Iterator[tuple[_Group, _Call, int, int]]:
+def _timed(record: Mapping[str, Any]) -> Iterator[tuple[_Group, Call, int, int]]:
     """The group, call, rank and microseconds of a record, if it is a sound one of a collective that took time."""
     head, perf = record["header"], record.get("coll_perf")
     if not isinstance(perf, dict):
@@ -72,12 +65,12 @@ def _timed(record: Mapping[str, Any]) -> Iterator[tuple[_Group, _Call, int, int]
     if size and time and ranks > 1 and 0 < nodes <= ranks and (test := collective_of(str(perf.get("coll", "")))):
         moved = rate * time * 1000  # GB/s times microseconds
         whole = min((size, size * ranks), key=lambda bytes_: abs(bytes_ - moved))
-        yield _Group(test, ranks, nodes), _Call(str(head.get("id")), number, whole), rank, time
+        yield _Group(test, ranks, nodes), (str(head.get("id")), number, whole), rank, time
 
 
 def _tests(group: _Group, calls: Calls, name: str, notes: tuple[str, ...]) -> NcclTests:
     """The median over calls of a size, of the shortest time of a rank."""
-    by_size = collected((call.size, min(of_rank.values())) for call, of_rank in calls.items())
+    by_size = collected((size, min(of_rank.values())) for (_, _, size), of_rank in calls.items())
     times = [Measurement(size, round(median(by_size[size]) * MICROSECOND)) for size in sorted(by_size)]
     seen = min(map(len, calls.values()))
     said = f"medians of {len(calls)} calls" if len(calls) > 1 else "one call"

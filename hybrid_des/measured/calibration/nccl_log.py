@@ -202,11 +202,9 @@ class NcclLog:
         return another or any(head.search(line) for head in heads)
 
     def _once(self, what: str, number: int) -> None:
-        first = self.lines.setdefault(what, number)
-        if first != number or self.rows:
-            before = f"the first is line {first}" if first != number else f"below the rows of line {self.rows[0].line}"
-            alone = "" if self.rows else " (built without MPI=1, each process runs alone and prints its own)"
-            self.refuse(number, f"another {what}, {before}; expected the output of one run{alone}")
+        if (first := self.lines.setdefault(what, number)) != number:
+            alone = "built without MPI=1, each process runs alone and prints its own"
+            self.refuse(number, f"another {what}, the first is line {first}; expected the output of one run ({alone})")
 
     def _program(self, number: int, line: str) -> None:
         if match := _START.search(line):
@@ -267,23 +265,11 @@ class NcclLog:
         return number
 
 
-def read_log(text: str, name: str) -> NcclLog:
-    """Read the log of one run line by line.
-
-    Raises:
-        UsageError: it is the output of several runs, or a row cannot be read or has wrong results.
-    """
-    log = NcclLog(name)
-    for number, line in _lines(text):
-        log.add(number, line)
-    return log
-
-
 def read_logs(text: str, name: str) -> list[NcclLog]:
     """Read the logs of all runs of a text that have rows, or the only one without.
 
     Raises:
-        UsageError: as `read_log`.
+        UsageError: a run has two heads, or a row cannot be read or has wrong results.
     """
     logs = [NcclLog(name)]
     for number, line in _lines(text):

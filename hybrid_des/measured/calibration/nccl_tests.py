@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from hybrid_des.cluster.time_table import MESSAGE, MICROSECOND, OF_NODE, TimeTable
 from hybrid_des.errors import UsageError
-from hybrid_des.measured.calibration.nccl_json import read_json
-from hybrid_des.measured.calibration.nccl_log import NcclLog, Row, read_log
+from hybrid_des.measured.calibration.nccl_log import NcclLog, Row
 from hybrid_des.units import collected
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "sendrecv")  # those with a ring, for `link_table`
@@ -71,17 +70,12 @@ class NcclTests(NamedTuple):
         return f"{self.ranks} ranks{nodes}; " if self.ranks else ""
 
 
-def parse_nccl_tests(text: str, name: str, collective: str | None = None) -> NcclTests:
-    """Read the output of one run; `collective` names its collective if the output does not.
+def tests_of(log: NcclLog, collective: str | None = None) -> NcclTests:
+    """The results of the log of one run; `collective` names its collective if the log does not.
 
     Raises:
-        UsageError: there are no results, results of several runs, or results that contradict each other.
+        UsageError: there are no results, or results that contradict each other.
     """
-    return tests_of(read_json(text, name) or read_log(text, name), collective)
-
-
-def tests_of(log: NcclLog, collective: str | None = None) -> NcclTests:
-    """The results of the log of one run; see `parse_nccl_tests`."""
     if not log.rows:
         raise UsageError(f"{log.name}: no nccl-tests results; expected output such as that of all_reduce_perf")
     _check_order(log)

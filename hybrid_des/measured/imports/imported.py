@@ -192,7 +192,7 @@ class Imported:
         Raises:
             UsageError: the folder cannot be written.
         """
-        return write_files(folder, self.contents(), self.stale(Path(folder)))
+        return write_files(folder, self.contents(), [path.name for path in Path(folder).glob(TRACES)])
 
     def __repr__(self) -> str:
         return f"<Imported {self.values['name']}: {WHAT[self.profile.format]}, {'; '.join(self._steps())}>"
@@ -200,10 +200,6 @@ class Imported:
     def _repr_html_(self) -> str:
         """The report, for notebooks."""
         return as_html(self.text())
-
-    def stale(self, folder: Path) -> list[str]:
-        """Names of files of an earlier import into a folder, which this one may lack."""
-        return [path.name for path in folder.glob(TRACES)]
 
     def page(self) -> str | None:
         """The measured and the simulated timeline of a step on one axis; None if there is nothing to show."""

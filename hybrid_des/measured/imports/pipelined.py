@@ -141,7 +141,7 @@ class PipelineProfile:
     def imported(self) -> Imported:
         """What the import found, and the files to write."""
         steps = self.replayed.steps
-        files: dict[str, Any] = {"durations.csv": self._durations}
+        files: dict[str, Any] = {"durations.csv": self.table[[name for name in DURATIONS if name in self.table]]}
         if self.trace.schedule is None:
             files["order.csv"] = write_order(self.trace.plan)
         memory: dict[str, Any] = {} if self.ops.memory is None else {"memory_gib": list(self.ops.memory)}
@@ -168,10 +168,6 @@ class PipelineProfile:
             shown=self._shown,
             stragglers=self.replayed,
         )  # fmt: skip
-
-    @property
-    def _durations(self) -> pd.DataFrame:
-        return self.table[[name for name in DURATIONS if name in self.table]]
 
     @cached_property
     def unusual(self) -> list[Unusual]:

@@ -37,6 +37,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND, grouped_by
 
 BUCKETS = ("bucket", "bucket_rule", "overlap", "pad")  # of gradients: traces have their own
 OF_MACHINE = ("cluster", "gradients", "efficiency")
+HOST = "the host: a kernel that was launched late starts as late whatever comes before it"  # unknown
 LONGEST_NAME = 60  # characters of a kernel in a report
 
 
@@ -284,21 +285,13 @@ def kineto_profile(profile: Profile, job: KinetoRanks, machine: Scenario | None)
         linked=sum(one.linked * len(one.start) for one in job.traces) / sum(len(one.start) for one in job.traces),
         machine=machine,
         gpu=gpu_of(job.traces[0], None),
-        unknown=[*_unknown_of(job)],
+        unknown=[*_of_other_ranks(job), *_not_recorded(job), *_apart_in_time(job), HOST],
         clocks=job.clocks,
         facts={"step": job.chosen, "steps": job.steps, "world_size": job.world,
                "measured_steps_s": [job.lengths.get(step) for step in job.steps], **job.communication,
                "kernels": job.kernels, "by_rank": job.by_rank},
         tables={"durations.csv": job.durations(), "collectives.csv": job.table()},
     )  # fmt: skip
-
-
-def _unknown_of(job: KinetoRanks) -> Iterator[str]:
-    """What the traces do not say."""
-    yield from _of_other_ranks(job)
-    yield from _not_recorded(job)
-    yield from _apart_in_time(job)
-    yield "the host: a kernel that was launched late starts as late whatever comes before it"
 
 
 def _of_other_ranks(job: KinetoRanks) -> Iterator[str]:

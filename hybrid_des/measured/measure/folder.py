@@ -70,9 +70,8 @@ class Folder:
 
     def write(self, contents: Mapping[str, Any]) -> None:
         """Write files, on rank 0."""
-        if not self._writes:
-            return
-        write_files(self.path, contents)
+        if self._writes:
+            write_files(self.path, contents)
 
 
 def contents_of(path: Path, about: Mapping[str, Any], tables: Sequence[str], *, again: bool) -> dict[str, Rows]:

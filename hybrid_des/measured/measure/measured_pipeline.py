@@ -98,6 +98,4 @@ def proofs(folder: Path, runs: Sequence[Run], tables: Mapping[str, pd.DataFrame]
         base = scenario_name(first if recorded.wave else recorded.chunks, first)  # other stages are on a rank of a wave
         changes = [f"schedule.kind={recorded.kind}", f"schedule.chunks={recorded.chunks}", "workload.optimizer=0"]
         predicted = summary(run(load(folder / base, changes)))["pipeline_time_s"]
-        yield Proof(
-            f"{recorded.kind}, chunks: {recorded.chunks}", float(spans.median()), float(spans.min()), float(predicted)
-        )
+        yield Proof.of(f"{recorded.kind}, chunks: {recorded.chunks}", spans.tolist(), float(predicted))

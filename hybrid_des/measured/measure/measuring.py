@@ -14,7 +14,7 @@ from hybrid_des.measured.measure import collectives, operators, overlap, trainin
 from hybrid_des.measured.measure.chosen import Options
 from hybrid_des.measured.measure.folder import ABOUT, Folder, Rows, contents_of
 from hybrid_des.measured.measure.job import Job, joined
-from hybrid_des.measured.measure.machine import MACHINE, Facts, as_yaml, machine_of
+from hybrid_des.measured.measure.machine import MACHINE, Facts, as_yaml, facts_of, machine_of, state_of
 from hybrid_des.measured.measure.measured_pipeline import (
     durations_name,
     durations_of_runs,
@@ -26,7 +26,6 @@ from hybrid_des.measured.measure.pipelines import SIZES, Pipelines, Run, runs_of
 from hybrid_des.measured.measure.proof import Proof
 from hybrid_des.measured.measure.reached import reached_in
 from hybrid_des.measured.measure.stages import modules_of
-from hybrid_des.measured.measure.surroundings import facts_of, state_of
 from hybrid_des.measured.measure.trained import Trained, trained_on
 from hybrid_des.units import format_seconds
 

@@ -6,7 +6,7 @@ catalogue has the best product, at the law's share for its shape, and the best p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -49,7 +49,8 @@ def reached_in(facts: Facts, operators: Rows, overlaps: Rows, collectives: Rows,
     """Peaks of a GPU that the catalogue lacks, and the section `efficiency`; empty without products and passes."""
     products = Rates.of(_products(facts, operators))
     attention = Rates.of(_attention(operators))
-    passes = Rates.of((float(row["bytes"]), float(row["seconds"])) for row in operators if _is_pass(row))
+    bound_by_memory = [row for row in operators if row["operator"] not in NOT_PASSES]
+    passes = Rates.of((float(row["bytes"]), float(row["seconds"])) for row in bound_by_memory)
     if products is None or passes is None:
         return {}
     peaks: dict[str, Any] = {}
@@ -96,10 +97,6 @@ def _attention(operators: Rows) -> Iterable[tuple[float, float]]:
         if row["operator"] == ATTENTION:
             length, heads, size = (int(row[key]) for key in ("length", "heads", "head_size"))
             yield 4 * length * length * heads * size / (2 if int(row["causal"]) else 1), float(row["seconds"])
-
-
-def _is_pass(row: Mapping[str, Any]) -> bool:
-    return row["operator"] not in NOT_PASSES
 
 
 def start_of(collectives: Rows) -> float:

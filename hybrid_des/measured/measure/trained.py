@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from hybrid_des.measured.measure.shapes import Shape, model_of, scenario_of_mode
 from hybrid_des.measured.measure.training_step import Layout, layers_that_fit
 from hybrid_des.scenario.loading import load
 from hybrid_des.shortcuts.run import run
-from hybrid_des.workload.models.layer import Layer
 
 
 @dataclass
@@ -77,12 +76,10 @@ class Trained:
         row = next((row for row in rows.rows(operators.TABLE) if all(row.get(name) == key[name] for name in key)), None)
         if row is None:
             return None
-        parts = layer_parts(CostBasis.of(load(folder / self.file)))
-        block = next(part for part, layer in zip(parts, self._layers(folder), strict=True) if layer.is_block)
+        basis = CostBasis.of(load(folder / self.file))
+        layers = zip(layer_parts(basis), expert_layers(basis), strict=True)
+        block = next(part for part, layer in layers if layer.is_block)
         return (float(row["seconds"]) + float(row["backward_s"])) / sum(block.times)
-
-    def _layers(self, folder: Path) -> Sequence[Layer]:
-        return expert_layers(CostBasis.of(load(folder / self.file)))
 
     def proof(self, folder: Path, rows: Folder) -> Proof:
         """The step as measured, and as predicted."""

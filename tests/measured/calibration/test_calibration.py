@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import scenarios
+from support.nccl_logs import parsed
 from support.paths import GOLDEN, SHARED
 from support.tables import from_table
 
@@ -24,7 +25,7 @@ from hybrid_des.collectives.codecs.registration import find as codec
 from hybrid_des.errors import Refusal, ScenarioError, UsageError
 from hybrid_des.interface.cli.main import main
 from hybrid_des.measured.calibration.fit import fit_of_every_second, fit_of_one_line
-from hybrid_des.measured.calibration.nccl_tests import Measurement, NcclTests, link_table, parse_nccl_tests
+from hybrid_des.measured.calibration.nccl_tests import Measurement, NcclTests, link_table
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import load, scenario_from
 from hybrid_des.shortcuts.run import run
@@ -94,12 +95,12 @@ def test_a_file_of_something_else_is_no_table(write, text, said):
         read_table(write(text, "t.csv"))
 
 
-def test_pasted_output_of_nccl_tests_is_read():
-    measured = parse_nccl_tests(PASTED, "nccl.txt")
+def test_pasted_output_of_nccl_tests_is_read(write):
+    measured = parsed(PASTED, "nccl.txt")
     assert (measured.test, measured.ranks) == ("all_reduce", 8)
     assert "the list of ranks is incomplete (2 listed); 8 ranks, as busbw / algbw says" in measured.notes
     assert measured.times == [(8388608, 167_500_000), (33554432, 398_200_000), (134217728, 1191_000_000)]
-    old = parse_nccl_tests(OLD, "old.txt")
+    old = parsed(OLD, "old.txt")
     assert (old.test, old.ranks) == ("all_reduce", 16)
     assert old.times == [(1048576, 96_390_000), (2097152, 125_000_000)]
 

@@ -3,14 +3,13 @@
 import json
 
 import pytest
-from support.nccl_logs import NAMES, log, rank_list, rows
+from support.nccl_logs import NAMES, log, parsed, rank_list, rows
 
 from hybrid_des.analysis.collective_bench import collective
 from hybrid_des.cluster.time_table import read_collective_table, read_table
 from hybrid_des.errors import UsageError
 from hybrid_des.measured.calibration.comparison import Compared, verdict_on
 from hybrid_des.measured.calibration.extrapolation import extrapolated
-from hybrid_des.measured.calibration.nccl_tests import parse_nccl_tests
 from hybrid_des.measured.calibration.predicted import Given, Predicted
 
 H100 = "#  Rank {0:2} Group  0 Pid   3713 on   node{1} device {0:2} [0000:07:00] NVIDIA H100 80GB HBM3\n"
@@ -94,7 +93,7 @@ def test_other_collectives_are_compared_too(test, name, write, run):
 
 def test_a_send_and_receive_is_one_call_of_a_ring():
     text = HEAD.format("sendrecv") + "".join(H100.format(rank, 0) for rank in range(8)) + NAMES
-    found = parse_nccl_tests(text + rows({2**20: 50.0}, test="broadcast"), "n.txt")
+    found = parsed(text + rows({2**20: 50.0}, test="broadcast"), "n.txt")
     shard = collective("nccl-send-receive", {
         "cluster": {"gpu": "h100", "nodes": 1}, "parallel": {"data": 8},
         "schedule": {"kind": "gpipe", "microbatches": 1}, "workload": {"forward": 0, "backward": 0},
@@ -122,7 +121,7 @@ def test_each_run_of_a_log_is_compared(write, run):
 
 @pytest.mark.parametrize(("release", "machine"), [("", "2.29.2"), ("NCCL version 2.21.5+cuda12.4\n", "2.21.5")])
 def test_the_machine_is_that_of_the_log(release, machine):
-    found = Predicted(parse_nccl_tests(release + h100(law(2), nodes=2), "n.txt"), Given())
+    found = Predicted(parsed(release + h100(law(2), nodes=2), "n.txt"), Given())
     assert found.machine == f"2 x 4 h100, 4 adapters of 50 GB/s a node, NCCL {machine}"
     assert found.assumed == []
 
@@ -156,7 +155,7 @@ def test_a_log_without_hosts_needs_its_gpu(write, run):
 
 def test_hosts_of_one_nvlink_domain_are_one_node():
     text = h100({2**20: 50.0}, nodes=2).replace("H100 80GB HBM3", "GB200")
-    found = Predicted(parse_nccl_tests(text, "n.txt"), Given())
+    found = Predicted(parsed(text, "n.txt"), Given())
     assert found.machine.startswith("1 x 8 gb200, ")
     assert found.assumed == ["hosts share an NVLink domain of up to 72 GPUs (--gpus-per-node N says else)"]
 
@@ -209,11 +208,11 @@ def test_a_broadcast_is_not_simulated(write, run):
 
 def test_a_table_goes_on_by_the_laws_of_its_machine():
     known = law()
-    table = extrapolated(parse_nccl_tests(h100({size: known[size] for size in SIZES[1:]}), "n.txt"), Given())
+    table = extrapolated(parsed(h100({size: known[size] for size in SIZES[1:]}), "n.txt"), Given())
     times = dict(table.whole.times)
     assert table.whole.extent == (2**24, 2**30)
     assert times[2**20] == pytest.approx(known[2**20] * 10**6, rel=0.002)  # logs have four digits
-    double = extrapolated(parse_nccl_tests(h100({2**28: known[2**28] * 2}), "n.txt"), Given())
+    double = extrapolated(parsed(h100({2**28: known[2**28] * 2}), "n.txt"), Given())
     times = dict(double.whole.times)
     for size in SIZES:
         assert times[size] == pytest.approx(2 * known[size] * 10**6, rel=0.002)
@@ -255,7 +254,7 @@ def test_what_is_given_of_a_machine_must_fit(write, run):
         in run("measure", "--from", file, "--gpu", "h100", "--gpus-per-node", 4)[1]
     )
     with pytest.raises(UsageError, match="not as many on each"):
-        extrapolated(parse_nccl_tests(log(ranks=()), "n.txt"), Given(gpu="h100", per_node=3))
+        extrapolated(parsed(log(ranks=()), "n.txt"), Given(gpu="h100", per_node=3))
 
 
 def test_a_table_of_groups_may_begin_with_comments(write):

@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from support.nccl_logs import NAMES, log
+from support.nccl_logs import NAMES, log, parsed
 
 from hybrid_des.analysis.collective_bench import collective
 from hybrid_des.cluster.time_table import OF_NODE, TimeTable, read_table, write_table
 from hybrid_des.collectives.measured import measured_time
 from hybrid_des.errors import Refusal
-from hybrid_des.measured.calibration.nccl_tests import Measurement, NcclTests, link_table, parse_nccl_tests
+from hybrid_des.measured.calibration.nccl_tests import Measurement, NcclTests, link_table
 
 LISTED = "#  Rank {0:2} Group  0 Pid   3713 on   node{1} device {0:2} [0000:07:00] NVIDIA A100\n"
 SCENARIO = {
@@ -25,8 +25,8 @@ def log_on(nodes, ranks=8):
 
 
 def test_hosts_of_the_list_are_counted(write, run):
-    assert [parse_nccl_tests(log_on(nodes), "n.txt").nodes for nodes in (1, 2, 8)] == [1, 2, 8]
-    assert parse_nccl_tests(log(ranks=()), "n.txt").nodes is None
+    assert [parsed(log_on(nodes), "n.txt").nodes for nodes in (1, 2, 8)] == [1, 2, 8]
+    assert parsed(log(ranks=()), "n.txt").nodes is None
     file = write(log_on(2), "n.txt")
     _, out, err = run("measure", "--from", file)
     assert "# nodes: 2" in out
@@ -36,16 +36,16 @@ def test_hosts_of_the_list_are_counted(write, run):
 
 def test_hosts_of_one_name_are_not_taken_for_one():
     text = log_on(2).replace("on   node1", "on   node0")
-    assert parse_nccl_tests(text, "n.txt").nodes == 1
+    assert parsed(text, "n.txt").nodes == 1
     for rank in range(4, 8):
         text = text.replace(f"device {rank:2}", f"device {rank - 4:2}")
-    assert parse_nccl_tests(text, "n.txt").nodes is None
+    assert parsed(text, "n.txt").nodes is None
 
 
 @pytest.mark.parametrize(("nodes", "adapters"), [(1, None), (2, OF_NODE), (8, None), (None, OF_NODE)])
 def test_several_ranks_of_a_node_share_its_adapters(nodes, adapters, write, run):
     text = log(ranks=()) if nodes is None else log_on(nodes)
-    assert link_table(parse_nccl_tests(text, "n.txt")).adapters == adapters
+    assert link_table(parsed(text, "n.txt")).adapters == adapters
     file = write(text, "n.txt")
     said = "times are those of all NICs of a node together, of which infiniband.table gives each its share"
     assert any(said in line for line in run("measure", "--from", file, "--link")[2]) == (adapters is not None)

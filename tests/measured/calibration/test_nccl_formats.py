@@ -3,11 +3,10 @@
 import json
 
 import pytest
-from support.nccl_logs import NAMES, STARTING, log, rows
+from support.nccl_logs import NAMES, STARTING, log, parsed, rows
 
 from hybrid_des.cluster.time_table import read_collective_table
 from hybrid_des.errors import UsageError
-from hybrid_des.measured.calibration.nccl_tests import parse_nccl_tests
 
 TIMES = {2**20: 30.1, 2**22: 60.2}
 
@@ -41,15 +40,15 @@ EXPECTED = [(size, round(time * 10**6)) for size, time in TIMES.items()]
 
 
 def test_json_of_nccl_tests_is_read():
-    found = parse_nccl_tests(json.dumps(nccl_tests()), "n.json")
+    found = parsed(json.dumps(nccl_tests()), "n.json")
     assert (found.test, found.ranks, found.times) == ("all_reduce", 8, EXPECTED)
-    assert parse_nccl_tests(json.dumps(nccl_tests(), indent=2), "n.json").times == EXPECTED
+    assert parsed(json.dumps(nccl_tests(), indent=2), "n.json").times == EXPECTED
 
 
 @pytest.mark.parametrize("text", [json.dumps(rccl_tests()), "\n".join(map(json.dumps, rccl_tests())),
                                   "\n".join(f"{json.dumps(one)}," for one in rccl_tests())])  # fmt: skip
 def test_json_of_rccl_tests_is_read(text):
-    found = parse_nccl_tests(text, "n.json")
+    found = parsed(text, "n.json")
     assert (found.test, found.ranks, found.times) == ("all_reduce", 4, EXPECTED)
 
 
@@ -66,7 +65,7 @@ def test_json_of_rccl_tests_is_read(text):
 )
 def test_wrong_json_is_one_line(document, said):
     with pytest.raises(UsageError) as caught:
-        parse_nccl_tests(json.dumps(document), "n.json")
+        parsed(json.dumps(document), "n.json")
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -75,18 +74,18 @@ def test_tags_inside_rows_are_skipped(tag):
     lines = log().split("\n")
     assert any("     0 " in line for line in lines)
     cut = [tag + (line.replace("     0 ", f"     0{tag} ", 1) if line[:1] == " " else line) for line in lines]
-    assert parse_nccl_tests("\n".join(cut), "n.txt") == parse_nccl_tests(log(), "n.txt")
+    assert parsed("\n".join(cut), "n.txt") == parsed(log(), "n.txt")
 
 
 def test_a_ratio_above_one_is_that_of_an_all_reduce():
-    found = parse_nccl_tests(NAMES + rows(), "n.txt")
+    found = parsed(NAMES + rows(), "n.txt")
     assert (found.test, found.ranks) == ("all_reduce", 8)
     assert "the collective is not named; all_reduce, since busbw exceeds algbw" in found.notes
 
 
 def test_an_all_to_all_is_a_table_of_its_group(write, run):
     text = STARTING.format("alltoall_perf") + NAMES + rows(test="all_gather")
-    assert parse_nccl_tests(text, "n.txt").ranks == 8
+    assert parsed(text, "n.txt").ranks == 8
     file = write(text, "n.txt")
     code, out, err = run("measure", "--from", file)
     assert (code, out.splitlines()[-1]) == (0, "4194304,110,all-to-all,8,1")

@@ -3,10 +3,11 @@
 import re
 
 import pytest
-from support.nccl_logs import NAMES, SETTINGS, STARTING, TIMES, group, log, rank_list, row, rows
+from support.nccl_logs import NAMES, SETTINGS, STARTING, TIMES, group, log, parsed, rank_list, row, rows
 
 from hybrid_des.errors import UsageError
-from hybrid_des.measured.calibration.nccl_tests import link_table, parse_nccl_tests
+from hybrid_des.measured.calibration.nccl_tests import link_table
+from hybrid_des.measured.calibration.runs import parse_runs
 
 MICROSECOND = 10**6
 CHOICES = "all_reduce, all_gather, reduce_scatter, sendrecv or alltoall"
@@ -19,20 +20,20 @@ def microseconds(measured):
 def refused(text, said, collective=None):
     """The text is refused in one line that starts with file and line number."""
     with pytest.raises(UsageError) as error:
-        parse_nccl_tests(text, "n.txt", collective)
+        parsed(text, "n.txt", collective)
     message = str(error.value)
     assert said in message and message.startswith("n.txt:") and "\n" not in message and message.isprintable()
     return message
 
 
 def test_a_run_is_read_whole_and_without_assumptions():
-    measured = parse_nccl_tests(log(), "n.txt")
+    measured = parsed(log(), "n.txt")
     assert (measured.test, measured.ranks, measured.notes) == ("all_reduce", 8, ())
     assert microseconds(measured) == TIMES
 
 
 def test_names_of_mpi_programs_are_known():
-    assert parse_nccl_tests(log(program="{}_perf_mpi"), "n.txt").test == "all_reduce"
+    assert parsed(log(program="{}_perf_mpi"), "n.txt").test == "all_reduce"
 
 
 @pytest.mark.parametrize(
@@ -41,19 +42,19 @@ def test_names_of_mpi_programs_are_known():
 def test_prefixes_of_launchers_are_skipped(prefix):
     noise = "node-7:26:26 [0] NCCL INFO Launch mode Parallel\n"
     lines = "".join(f"{prefix}{line}\n{noise}" for line in log().splitlines())
-    measured = parse_nccl_tests(lines, "n.txt")
+    measured = parsed(lines, "n.txt")
     assert (measured.ranks, microseconds(measured)) == (8, TIMES)
 
 
 def test_colours_and_carriage_returns_are_removed():
     coloured = re.sub("(?m)^(.*?)(float)", "\x1b[1;32m\\1\x1b[0m\x1b]0;title\x07\\2\x1b(B", log()).replace("\n", "\r\n")
     assert coloured.count("\x1b") > 8
-    assert microseconds(parse_nccl_tests(coloured, "n.txt")) == TIMES
+    assert microseconds(parsed(coloured, "n.txt")) == TIMES
 
 
 def test_times_of_ten_seconds_and_more_are_read():
     big = {2**40: 12_345_678.0}
-    measured = parse_nccl_tests(log(times={**TIMES, **big}), "n.txt")
+    measured = parsed(log(times={**TIMES, **big}), "n.txt")
     assert microseconds(measured) == {**TIMES, 2**40: 12_000_000.0}
     assert measured.notes == ("1 times are printed with two digits, such as 1.2e+07 in line 20; taken as printed",)
 
@@ -69,7 +70,7 @@ def test_columns_per_iteration_and_timestamps_are_read():
         for size, time in TIMES.items()
     )
     for text in (STARTING.format("all_reduce_perf") + rank_list(range(8)) + names + table, rank_list(range(8)) + table):
-        measured = parse_nccl_tests(text, "n.txt", "all_reduce")
+        measured = parsed(text, "n.txt", "all_reduce")
         assert (microseconds(measured), measured.ranks) == (TIMES, 8)
     assert "no line of column names; columns read as size count type redop root time" in measured.notes[0]
 
@@ -87,14 +88,14 @@ def test_one_group_of_columns_of_rccl_tests_is_read(place, said):
         range(8), "#   Rank {0:2} Pid  56417 on c42f4555f685 device {0:2} [0002:00:00.0] AMD Instinct MI300X\n"
     )
     head = f"# Collective test starting: all_reduce_perf\nrccl-tests: Version develop:5272cd1\n{listed}"
-    measured = parse_nccl_tests(head + names + table, "n.txt")
+    measured = parsed(head + names + table, "n.txt")
     assert (microseconds(measured), measured.ranks, measured.notes) == (TIMES, 8, said)
 
 
 def test_algorithms_at_the_end_of_rows_are_skipped():
     text = log().replace("#wrong\n", "#wrong    algo   proto  nchannels\n")
     text = re.sub(r"(float.*)", r"\1    RING      LL         16", text)
-    assert microseconds(parse_nccl_tests(text, "n.txt")) == TIMES
+    assert microseconds(parsed(text, "n.txt")) == TIMES
 
 
 def test_milliseconds_of_old_versions_are_told_by_bandwidths():
@@ -106,7 +107,7 @@ def test_milliseconds_of_old_versions_are_told_by_bandwidths():
     for size, time in TIMES.items():
         cells = f"{time / 1000:7.3f}  {size / time / 1000:5.2f}  {size / time / 1000 * 1.75:5.2f}    2e-07"
         old += f"{size:12}  {size // 4:12}   float     sum  {cells}  {cells}\n"
-    measured = parse_nccl_tests(old, "n.txt")
+    measured = parsed(old, "n.txt")
     assert (measured.test, measured.ranks, microseconds(measured)) == ("all_reduce", 8, TIMES)
     assert measured.notes == ("times are milliseconds, as size / algbw says (nccl-tests before NCCL 2.5)",)
 
@@ -118,7 +119,7 @@ def test_bandwidths_of_old_gathers_are_read():
     for size, time in TIMES.items():
         cells = f"{time / 1000:7.3f}  {size / time / 4000 * 3:5.2f}  {size / time / 4000 * 3:5.2f}    0e+00"
         text += f"{size:12}  {size // 4:12}   float  {cells}  {cells}\n"
-    measured = parse_nccl_tests(text, "n.txt")
+    measured = parsed(text, "n.txt")
     assert (measured.test, measured.ranks, microseconds(measured)) == ("all_gather", 4, TIMES)
 
 
@@ -130,7 +131,7 @@ def test_times_that_contradict_bandwidths_are_refused():
 
 @pytest.mark.parametrize("ranks", [(0, 1, 7), (0, 1), (), (5, 6, 7)])
 def test_an_elided_list_of_ranks_is_no_number_of_ranks(ranks):
-    measured = parse_nccl_tests(log(ranks=ranks), "n.txt")
+    measured = parsed(log(ranks=ranks), "n.txt")
     assert measured.ranks == 8
     what = f"the list of ranks is incomplete ({len(ranks)} listed)" if ranks else "no list of ranks"
     assert measured.notes == (f"{what}; 8 ranks, as busbw / algbw says",)
@@ -139,7 +140,7 @@ def test_an_elided_list_of_ranks_is_no_number_of_ranks(ranks):
 def test_unknown_ranks_are_not_guessed():
     small = dict.fromkeys((8, 16, 32), 30.0)
     dots = rank_list(range(4)) + "#  ...\n" + NAMES
-    measured = parse_nccl_tests(dots + rows(small), "n.txt", "all_reduce")
+    measured = parsed(dots + rows(small), "n.txt", "all_reduce")
     assert measured.ranks is None
     assert measured.notes == (
         "bandwidths are too small to tell the unit of time; taken as microseconds",
@@ -149,7 +150,7 @@ def test_unknown_ranks_are_not_guessed():
 
 def test_only_the_first_group_of_split_ranks_counts():
     split = rank_list(range(8)).replace("Group  0", "Group  1", 4)
-    measured = parse_nccl_tests(split + NAMES + rows(ranks=4), "n.txt", "all_reduce")
+    measured = parsed(split + NAMES + rows(ranks=4), "n.txt", "all_reduce")
     assert (measured.ranks, measured.notes) == (4, ())
 
 
@@ -158,12 +159,9 @@ def test_more_listed_ranks_than_bandwidths_allow_are_refused():
 
 
 @pytest.mark.parametrize(("text", "line", "said"), [
-    (log() + log(), 25, "another collective starting, the first is line 2"),
-    (log() + log("all_gather"), 25, "another collective starting, the first is line 2"),
-    (SETTINGS.format(8) + NAMES + rows() + SETTINGS.format(8) + NAMES + rows(), 9, "another line of settings"),
-    (NAMES + rows() + NAMES + rows(), 10, "another line of column names, the first is line 3"),
+    (SETTINGS.format(8) + SETTINGS.format(8) + NAMES + rows(), 2, "another line of settings (nThread), the first is"),
+    (NAMES + NAMES + rows(), 7, "another line of column names, the first is line 3"),
     (rank_list([0, 0]) + NAMES + rows(), 3, "another rank 0, the first is line 2"),
-    (rows() + NAMES + rows(), 6, "another line of column names, below the rows of line 1"),
     (rows() + rows(), 4, "1048576 B after 4194304 B; expected the ascending sizes of one run"),
     (rows() + rows(kind="half      sum      -1"), 4, "half sum -1 after float sum -1; expected the rows of one type"),
     (rows() + rows({2**23: 200.0}, ranks=16), 4, "busbw / algbw is 78.64 / 41.94, expected that of all_reduce"),
@@ -172,17 +170,26 @@ def test_two_runs_in_one_log_are_refused(text, line, said):
     refused(text, f"n.txt:{line}: {said}", "all_reduce")
 
 
+@pytest.mark.parametrize("text", [
+    log() + log(), log() + log("all_gather"), SETTINGS.format(8) + NAMES + rows() + SETTINGS.format(8) + NAMES + rows(),
+    NAMES + rows() + NAMES + rows(), rows() + NAMES + rows(),
+])  # fmt: skip
+def test_runs_one_after_the_other_are_read_apart(text):
+    runs = parse_runs(text, "n.txt", None if "starting" in text else "all_reduce")
+    assert [microseconds(run) for run in runs] == [TIMES, TIMES]
+
+
 def test_repetitions_within_a_run_are_averaged_aloud():
     again = {size: time * 1.5 for size, time in TIMES.items()}
     cycles = NAMES + "# Testing 1 cycle.\n" + rows() + "# Testing 2 cycle.\n" + rows(again)
-    measured = parse_nccl_tests(cycles, "n.txt", "all_reduce")
+    measured = parsed(cycles, "n.txt", "all_reduce")
     assert microseconds(measured) == {size: time * 1.25 for size, time in TIMES.items()}
     assert "3 rows repeat a size, such as 1048576 B in line 10; the mean time is taken" in measured.notes
 
 
 def test_rows_of_no_bytes_are_left_out_aloud():
     none = row(1, 0.13).replace("           1 ", "           0 ")
-    measured = parse_nccl_tests(NAMES + none + none + rows(), "n.txt", "all_reduce")
+    measured = parsed(NAMES + none + none + rows(), "n.txt", "all_reduce")
     assert microseconds(measured) == TIMES
     assert measured.notes[0] == "2 rows of 0 bytes left out"
 
@@ -194,7 +201,7 @@ def test_wrong_results_are_refused(wrong):
 
 @pytest.mark.parametrize("wrong", ["0", "N/A", "2e-07", "0e+00"])
 def test_unchecked_and_rounded_results_are_taken(wrong):
-    assert microseconds(parse_nccl_tests(log(wrong=wrong), "n.txt")) == TIMES
+    assert microseconds(parsed(log(wrong=wrong), "n.txt")) == TIMES
 
 
 @pytest.mark.parametrize(
@@ -229,10 +236,10 @@ def test_a_row_of_unknown_columns_needs_their_names():
 ])  # fmt: skip
 def test_a_log_must_name_its_collective(text, collective, said):
     with pytest.raises(UsageError, match=re.escape(said)):
-        parse_nccl_tests(text, "n.txt", collective)
+        parsed(text, "n.txt", collective)
 
 
 def test_messages_of_less_than_a_byte_are_left_out():
     small = {4: 30.0, **TIMES}
-    table = link_table(parse_nccl_tests(log(times=small), "n.txt"))
+    table = link_table(parsed(log(times=small), "n.txt"))
     assert [size for size, _ in table.entries] == [size // 8 for size in TIMES]

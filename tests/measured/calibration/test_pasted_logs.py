@@ -3,11 +3,10 @@
 import json
 
 import pytest
-from support.nccl_logs import NAMES, STARTING, TIMES, log, rank_list, rows
+from support.nccl_logs import NAMES, STARTING, TIMES, log, parsed, rank_list, rows
 
 from hybrid_des.cluster.time_table import MeasuredGroup, read_collective_table
 from hybrid_des.errors import UsageError
-from hybrid_des.measured.calibration.nccl_tests import parse_nccl_tests
 from hybrid_des.measured.calibration.runs import parse_runs, read_runs
 
 EXPECTED = [(size, round(time * 10**6)) for size, time in TIMES.items()]
@@ -32,17 +31,17 @@ def csv(head, shape, ranks=8):
     [(SINGLE, "8", 1), (MPI, "2,8,4,1", 2), (MPI, "2,2,1,4", 2), (OLDER, "8,8,1", 1), (MPI.lower(), "1,8,8,1", 1)],
 )
 def test_csv_of_rccl_tests_is_read(head, shape, nodes):
-    found = parse_nccl_tests("$ cat out.csv\n" + csv(head, shape), "n.csv")
+    found = parsed("$ cat out.csv\n" + csv(head, shape), "n.csv")
     assert (found.test, found.ranks, found.nodes, found.times) == ("all_reduce", 8, nodes, EXPECTED)
 
 
 def test_wrong_csv_is_one_line():
     with pytest.raises(UsageError, match=r"n\.csv:2: 1048576 B: #wrong is 3: results are wrong"):
-        parse_nccl_tests(csv(SINGLE, "8").replace(",0\n", ",3\n"), "n.csv")
+        parsed(csv(SINGLE, "8").replace(",0\n", ",3\n"), "n.csv")
 
 
 def test_a_damaged_cycle_is_none():
-    assert parse_nccl_tests(csv(SINGLE, "8").replace("0,AllReduce", "E,AllReduce"), "n.csv").times == EXPECTED
+    assert parsed(csv(SINGLE, "8").replace("0,AllReduce", "E,AllReduce"), "n.csv").times == EXPECTED
 
 
 def test_json_of_rccl_tests_with_mpi_has_processes_and_nodes():
@@ -52,7 +51,7 @@ def test_json_of_rccl_tests_with_mpi_has_processes_and_nodes():
          "busBw": size / time / 1000 * 1.75, "wrong": "N/A"}
         for size, time in TIMES.items()
     ]  # fmt: skip
-    found = parse_nccl_tests(json.dumps(rows_of), "n.json")
+    found = parsed(json.dumps(rows_of), "n.json")
     assert (found.ranks, found.nodes, found.times) == (8, 2, EXPECTED)
 
 
@@ -76,19 +75,19 @@ def reported(processes, per_process, wrong=0.0):
 
 @pytest.mark.parametrize(("processes", "per_process"), [(1, 8), (2, 4), (8, 1)])
 def test_devices_in_json_say_ranks_hosts_and_gpu(processes, per_process):
-    found = parse_nccl_tests(json.dumps(reported(processes, per_process)), "n.json")
+    found = parsed(json.dumps(reported(processes, per_process)), "n.json")
     assert (found.ranks, found.nodes, found.notes) == (8, processes, ())
     assert (found.device, found.release) == ("NVIDIA H100 80GB HBM3", "2.29.3")
 
 
 def test_the_environment_in_json_says_what_is_forced():
     text = json.dumps(reported(1, 8) | {"env": ["HOME=/root", "NCCL_ALGO=^NVLS,NVLSTree", "NCCL_DEBUG=INFO"]})
-    assert parse_nccl_tests(text, "n.json").forced == {"ALGO": "^NVLS,NVLSTree"}
+    assert parsed(text, "n.json").forced == {"ALGO": "^NVLS,NVLSTree"}
 
 
 def test_unchecked_results_in_json_are_taken():
     """-c 0 writes null; in-place all-to-alls are never checked."""
-    assert parse_nccl_tests(json.dumps(reported(1, 8, wrong=None)), "n.json").times == EXPECTED
+    assert parsed(json.dumps(reported(1, 8, wrong=None)), "n.json").times == EXPECTED
 
 
 def test_times_of_the_launch_in_json_are_refused():
@@ -96,7 +95,7 @@ def test_times_of_the_launch_in_json_are_refused():
     for each in document["results"]:
         each["out_of_place"]["cpu_time"] = each["out_of_place"].pop("time")
     with pytest.raises(UsageError, match=r"cpu_time is the time of the launch on the CPU"):
-        parse_nccl_tests(json.dumps(document), "n.json")
+        parsed(json.dumps(document), "n.json")
 
 
 @pytest.mark.parametrize(("line", "release"), [
@@ -107,20 +106,20 @@ def test_times_of_the_launch_in_json_are_refused():
 ])  # fmt: skip
 def test_a_log_names_gpu_and_release(line, release):
     text = line + "# Collective test starting: all_reduce_perf\n" + rank_list(range(8)) + NAMES + rows()
-    found = parse_nccl_tests(text, "n.txt")
+    found = parsed(text, "n.txt")
     assert (found.device, found.release) == ("NVIDIA A100-SXM4-80GB".replace("80", "40"), release)
 
 
 def test_lists_that_markdown_took_the_marks_from_are_read():
     text = log().replace("#", " ")
-    found = parse_nccl_tests(text, "n.txt", "all_reduce")
+    found = parsed(text, "n.txt", "all_reduce")
     assert (found.ranks, found.nodes, found.times) == (8, 1, EXPECTED)
 
 
 def test_processes_that_each_ran_alone_are_told():
     both = (STARTING.format("all_reduce_perf") + rank_list([0])) * 2
     with pytest.raises(UsageError, match="built without MPI=1, each process runs alone"):
-        parse_nccl_tests(both + NAMES + rows(), "n.txt")
+        parsed(both + NAMES + rows(), "n.txt")
 
 
 SWEEP = log() + "\n======== all_gather_perf\n" + log("all_gather").replace("nGpus 8", "nGpus 4")
