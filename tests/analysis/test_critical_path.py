@@ -215,7 +215,8 @@ def test_classes_bound_what_scaling_them_does(slack):
 def test_unchanged_ops_and_messages_have_the_lags_of_the_run(slack):
     graph, ops = slack.graph, len(slack.graph.timeline.ops["step"])
     duration = np.zeros(ops, dtype=np.int64)
-    np.add.at(duration, graph.edges.activity()[graph.pieces], graph.edges.lag()[graph.pieces])
+    pieces = graph.edges.rows.edges
+    np.add.at(duration, graph.edges.activity()[pieces], graph.edges.lag()[pieces])
     lags = lags_with(graph, np.arange(len(graph.edges)), graph.messages, duration)
     assert (lags == graph.edges.lag()).all()
 
