@@ -25,14 +25,14 @@ from hybrid_des.report.explained import in_brief, offered
 from hybrid_des.report.fact import Fact
 from hybrid_des.report.page.document import PageRun, run_data
 from hybrid_des.result import Result, simulate
-from hybrid_des.scenario.composition import anchor, anchor_overrides, files_in, override
+from hybrid_des.scenario.composition import anchor_overrides, files_in, override
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.scenario.export import yaml_text
 from hybrid_des.scenario.loading import read_scenario, scenario_of
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.watch import RunProgress
 from hybrid_des.studies.advice import advise
 from hybrid_des.studies.sweep.rows import columns
+from hybrid_des.studies.sweep.runner import file_text
 from hybrid_des.units import format_bytes
 
 FAST = 1  # level of zlib's compression
@@ -312,11 +312,9 @@ def _yaml(state: ServerState, request: Request, newer: Callable[[], bool]) -> di
     """The text of a file with the changes in it; its paths are absolute, so that it can be placed anywhere."""
     document = state.document(request)
     scenario_of(document)  # what is saved can be simulated
-    anchor(document, Path.cwd())
     lines = [f"# {request.file}, changed on a page of hybrid-des live:"]
     lines += [f"#   {one_line(text)}" for text in _overrides(request)] or ["#   nothing"]
-    values = {key: value for key, value in document.value.items() if value not in ({}, None)}
-    return {"yaml": "\n".join(lines) + "\n\n" + yaml_text(values), "name": request.file}
+    return {"yaml": "\n".join(lines) + "\n\n" + file_text(document), "name": request.file}
 
 
 def _schedules(state: ServerState, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
