@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, Literal
@@ -198,12 +199,7 @@ def answer(
 def _frame(state: ServerState, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
     document = state.document(request)
     scenario = scenario_of(document)
-
-    def look(headway: RunProgress) -> None:
-        if newer():
-            raise NewerRequest
-
-    result = simulate(scenario, budget_s=state.budget_s, progress=look)
+    result = simulate(scenario, budget_s=state.budget_s, progress=partial(_end_if, newer))
     about, data = run_data(PageRun(result), FAST)
     slow = document.value.get("slow")
     return {
@@ -251,13 +247,13 @@ def ended_by(newer: Callable[[], bool]) -> Iterator[None]:
     Raises:
         NewerRequest: it has arrived.
     """
-
-    def look() -> None:
-        if newer():
-            raise NewerRequest
-
-    with timer(LOOK_S, LOOK_S, look) if has_timer() else nullcontext():
+    with timer(LOOK_S, LOOK_S, partial(_end_if, newer)) if has_timer() else nullcontext():
         yield
+
+
+def _end_if(newer: Callable[[], bool], *_: RunProgress) -> None:
+    if newer():
+        raise NewerRequest
 
 
 def problems_by_path(error: HybridDesError) -> dict[str, str]:
@@ -320,8 +316,7 @@ def _yaml(state: ServerState, request: Request, newer: Callable[[], bool]) -> di
 def _schedules(state: ServerState, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
     runs = []
     for entry in schedule_runs(request.sizes):
-        if newer():
-            raise NewerRequest
+        _end_if(newer)
         runs.append(entry)
     runs = by_bubble(runs)
     return {"runs": [about for about, _ in runs], "data": [data for _, data in runs]}
