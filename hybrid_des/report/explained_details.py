@@ -286,16 +286,12 @@ def _ladder(explanation: Explanation) -> str:
 
 def _ranked(explanation: Explanation, room: int) -> str:
     helping = [gain for gain in explanation.gains[: explanation.top] if gain.duration < explanation.duration]
+    names = {**LINK_NAMES, **ACTIVITIES}
     changes = [
-        f"{_class_name(one.part.name)} {faster(one.change)} {_change(one.duration, explanation.duration)}"
+        f"{names.get(one.part.name, one.part.name)} {faster(one.change)} {_change(one.duration, explanation.duration)}"
         for one in helping
     ]
     return fitting("", changes, room) if changes else ""
-
-
-def _class_name(name: str) -> str:
-    """A kind of ops or of links, or a pipeline rank, in words."""
-    return ACTIVITIES.get(name) or LINK_NAMES.get(name, name)
 
 
 def ties_text(ties: Ties, steps: int) -> str:

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, Literal
@@ -25,14 +26,14 @@ from hybrid_des.report.explained import in_brief, offered
 from hybrid_des.report.fact import Fact
 from hybrid_des.report.page.document import PageRun, run_data
 from hybrid_des.result import Result, simulate
-from hybrid_des.scenario.composition import anchor, anchor_overrides, files_in, override
+from hybrid_des.scenario.composition import anchor_overrides, files_in, override
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.scenario.export import yaml_text
 from hybrid_des.scenario.loading import read_scenario, scenario_of
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.watch import RunProgress
 from hybrid_des.studies.advice import advise
 from hybrid_des.studies.sweep.rows import columns
+from hybrid_des.studies.sweep.runner import file_text
 from hybrid_des.units import format_bytes
 
 FAST = 1  # level of zlib's compression
@@ -198,12 +199,7 @@ def answer(
 def _frame(state: ServerState, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
     document = state.document(request)
     scenario = scenario_of(document)
-
-    def look(headway: RunProgress) -> None:
-        if newer():
-            raise NewerRequest
-
-    result = simulate(scenario, budget_s=state.budget_s, progress=look)
+    result = simulate(scenario, budget_s=state.budget_s, progress=partial(_end_if, newer))
     about, data = run_data(PageRun(result), FAST)
     slow = document.value.get("slow")
     return {
@@ -251,13 +247,13 @@ def ended_by(newer: Callable[[], bool]) -> Iterator[None]:
     Raises:
         NewerRequest: it has arrived.
     """
-
-    def look() -> None:
-        if newer():
-            raise NewerRequest
-
-    with timer(LOOK_S, LOOK_S, look) if has_timer() else nullcontext():
+    with timer(LOOK_S, LOOK_S, partial(_end_if, newer)) if has_timer() else nullcontext():
         yield
+
+
+def _end_if(newer: Callable[[], bool], *_: RunProgress) -> None:
+    if newer():
+        raise NewerRequest
 
 
 def problems_by_path(error: HybridDesError) -> dict[str, str]:
@@ -312,18 +308,15 @@ def _yaml(state: ServerState, request: Request, newer: Callable[[], bool]) -> di
     """The text of a file with the changes in it; its paths are absolute, so that it can be placed anywhere."""
     document = state.document(request)
     scenario_of(document)  # what is saved can be simulated
-    anchor(document, Path.cwd())
     lines = [f"# {request.file}, changed on a page of hybrid-des live:"]
     lines += [f"#   {one_line(text)}" for text in _overrides(request)] or ["#   nothing"]
-    values = {key: value for key, value in document.value.items() if value not in ({}, None)}
-    return {"yaml": "\n".join(lines) + "\n\n" + yaml_text(values), "name": request.file}
+    return {"yaml": "\n".join(lines) + "\n\n" + file_text(document), "name": request.file}
 
 
 def _schedules(state: ServerState, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
     runs = []
     for entry in schedule_runs(request.sizes):
-        if newer():
-            raise NewerRequest
+        _end_if(newer)
         runs.append(entry)
     runs = by_bubble(runs)
     return {"runs": [about for about, _ in runs], "data": [data for _, data in runs]}

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from hybrid_des.analysis.advice import AdviceLine
-from hybrid_des.scenario.composition import anchor
-from hybrid_des.scenario.export import yaml_text
 from hybrid_des.scenario.loading import Source, document_of
 from hybrid_des.scenario.overrides import Overrides
-from hybrid_des.studies.sweep.runner import with_case
+from hybrid_des.studies.sweep.runner import file_text, with_case
 
 
 def applied(source: Source, line: AdviceLine, overrides: Overrides = ()) -> str:
@@ -32,6 +28,4 @@ def applied(source: Source, line: AdviceLine, overrides: Overrides = ()) -> str:
         # h100_2x8 with ZB-V schedule
     """
     document = with_case(document_of(source, overrides), line.settings, "advice")
-    anchor(document, Path.cwd())
-    values = {key: value for key, value in document.value.items() if value not in ({}, None)}
-    return f"# {line.scenario.name} with {line.change}\n\n{yaml_text(values)}"
+    return f"# {line.scenario.name} with {line.change}\n\n{file_text(document)}"

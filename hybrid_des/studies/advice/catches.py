@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.studies.neighbours.framework import Framework, lacking
@@ -47,14 +47,7 @@ def _of_settings(before: Scenario, after: Scenario) -> Iterator[str]:
 
 def remarks(before: Scenario, after: Scenario) -> tuple[str, ...]:
     """What a plan costs otherwise."""
-    return tuple(text for text, holds in REMARKS.items() if holds(before, after))
-
-
-def _reshaped(before: Scenario, after: Scenario) -> bool:
     axes = ("tensor", "pipeline", "expert", "of_expert")
     cut = any(getattr(before.parallel, axis) != getattr(after.parallel, axis) for axis in axes)
-    pipelined = after.parallel.pipeline > 1
-    return cut or (pipelined and before.schedule.chunks != after.schedule.chunks)
-
-
-REMARKS: dict[str, Callable[[Scenario, Scenario], bool]] = {"checkpoints change their layout": _reshaped}
+    moved = after.parallel.pipeline > 1 and before.schedule.chunks != after.schedule.chunks
+    return ("checkpoints change their layout",) if cut or moved else ()

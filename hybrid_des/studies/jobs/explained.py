@@ -163,11 +163,9 @@ class ExplainedJobs:
         more = f" ({format_change(step / alone - 1)})" if alone else ""
         title = f"{name}: a training step takes {format_seconds(step)} beside the other jobs{more}, "
         title += f"{format_seconds(alone)} alone"
-        verdict = (
-            f"{format_share(others / step)} of the critical path is waiting for messages of other jobs." if step else ""
-        )
-        if not others:
-            verdict = "No message of another job is on its critical path."
+        verdict = "No message of another job is on its critical path."
+        if others:
+            verdict = f"{format_share(others / step)} of the critical path is waiting for messages of other jobs."
         waits = [wait for wait in self.neighbours.rows.waits if wait.job == explained_job.run.job.name][:MOST_BEHIND]
         steps = explained_job.run.together.scenario.steps
         behind = ", ".join(

@@ -136,20 +136,15 @@ def remedies_of(
     trial.simulate_ahead(all_orders)
     orders = [trial.changed(order) for order in all_orders if trial.may_begin()]
     best = min(orders, key=lambda trial: trial.slowdown, default=base)
+    needed = sharing_with_priorities(neighbours.jobs.cluster.sharing)
     return Remedies(
         base.slowdown,
         starts if starts.slowdown < base.slowdown - WORTH else None,
         best if best.slowdown < base.slowdown - WORTH else None,
         TrialCount(shifts, sum(len(COARSE_FIRST) * (len(group) - 1) for group in groups)),
         TrialCount(len(orders), len(all_orders)),
-        sharing=_other_sharing(neighbours.jobs),
+        sharing=needed if needed != neighbours.jobs.cluster.sharing else "",
     )
-
-
-def _other_sharing(jobs: Jobs) -> str:
-    """The model of sharing that priorities need, if it is not the one of the jobs."""
-    needed = sharing_with_priorities(jobs.cluster.sharing)
-    return needed if needed != jobs.cluster.sharing else ""
 
 
 def _all_orders(group: Sequence[str]) -> Iterator[dict[str, int]]:

@@ -53,6 +53,12 @@ def framework_of(scenario: Scenario) -> Framework | None:
     return None if name is None else Framework(name, "written" not in options.model_fields_set)
 
 
+def frameworks_of(scenario: Scenario) -> list[Framework]:
+    """What starts a scenario; all of them, if that is not stated."""
+    known = framework_of(scenario)
+    return [known] if known and not known.assumed else [Framework(name, True) for name in LAUNCHES]
+
+
 def changed_flags(before: Launch, after: Launch) -> tuple[str, ...]:
     """The flags that differ between two lines: those of the second, then those to drop."""
     first, second = (flags_of(" ".join(launch.flags).split()) for launch in (before, after))

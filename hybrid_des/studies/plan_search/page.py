@@ -16,7 +16,7 @@ from hybrid_des.report.plots.style import LINES
 from hybrid_des.scenario.composition import value_at
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import flow_text, to_mapping
-from hybrid_des.studies.neighbours.framework import MEGATRON, TORCHTITAN, Framework, changed_flags, framework_of
+from hybrid_des.studies.neighbours.framework import changed_flags, frameworks_of
 from hybrid_des.studies.plan_search.branch import EXCLUDED, SIMULATED, UNKNOWN, Candidate
 from hybrid_des.studies.plan_search.objectives import Objective
 from hybrid_des.studies.plan_search.outcome import SearchResult
@@ -174,9 +174,7 @@ def _flags(written: Scenario, scenario: Scenario) -> Iterator[str]:
     """The flags that differ from the file's, and the whole line, for each framework that may start it."""
     if scenario.model is None or scenario.rl is not None:  # whose frameworks have words for both sides
         return
-    known = framework_of(written)
-    frameworks = [known] if known and not known.assumed else [Framework(name, True) for name in (MEGATRON, TORCHTITAN)]
-    for framework in frameworks:
+    for framework in frameworks_of(written):
         before, after = framework.launch(written), framework.launch(scenario)
         flags = changed_flags(before, after)
         yield f"<h3>Flags of {html.escape(framework.name)} that differ from the file's</h3>"

@@ -81,7 +81,7 @@ class GroupDraws:
         count = self._rl.samples
         responses = tuple(self._responses.take() for _ in range(count))
         parts = tuple(self._parts(response) for response in responses)
-        waits = tuple(self._waits_of(ends) for ends in parts)
+        waits = tuple(tuple(islice(self._waits or (), len(ends) - 1)) for ends in parts)
         rewarded = 0 if self._rewards is None else 1 if self._per_group else count
         rewards = tuple(islice(self._rewards or (), rewarded))
         filtered = self._filters is not None and next(self._filters) < self._share
@@ -93,9 +93,6 @@ class GroupDraws:
             return (response,)
         each = split_evenly(response, min(self._counts.take(), response))
         return tuple(np.cumsum(each).tolist())
-
-    def _waits_of(self, ends: tuple[int, ...]) -> tuple[int, ...]:
-        return () if self._waits is None else tuple(next(self._waits) for _ in ends[1:])
 
 
 def drawn_lengths(section: Lengths, generator: np.random.Generator) -> Documents:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 
+from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
@@ -33,15 +34,15 @@ def all_reduce_across_nodes(scenario: Scenario, rollout: Rollout) -> Callable[[i
     if _nodes(scenario, gpus) == 1:
         return None
     fabric = fabric_of(scenario.placed(range(scenario.cluster.gpus)))
-    codec = codecs.find("fp16").build()
+    return cache(
+        lambda size: collective_ps(fabric, "nccl", gpus, size, scenario.cluster.service) / PICOSECONDS_PER_SECOND
+    )
 
-    @cache
-    def seconds(size: int) -> float:
-        elements, sharing = -(-size // ELEMENT), scenario.cluster.service
-        outcome = measure(fabric, "nccl", [gpus], lambda *_: Buffer(elements, codec), sharing=sharing)
-        return outcome.duration / PICOSECONDS_PER_SECOND
 
-    return seconds
+def collective_ps(fabric: Fabric, name: str, gpus: Sequence[int], size: int, sharing: str) -> int:
+    """Picoseconds of a collective on so many bytes of 16-bit elements, alone on the links."""
+    codec, elements = codecs.find("fp16").build(), -(-size // ELEMENT)
+    return measure(fabric, name, [gpus], lambda *_: Buffer(elements, codec), sharing=sharing).duration
 
 
 def _widest(scenario: Scenario, rollout: Rollout) -> tuple[int, ...]:

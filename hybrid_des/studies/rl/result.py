@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ from hybrid_des.studies.rl.plot import picture
 from hybrid_des.studies.rl.record import LoopRecord
 from hybrid_des.studies.rl.report import WIDTH, render
 from hybrid_des.studies.rl.summary import summary
-from hybrid_des.studies.rl.whatifs import SHORT, Change, WhatIf, changes_of, simulate_changes
+from hybrid_des.studies.rl.whatifs import SHORT, Change, WhatIf, changes_of, tried_change
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 if TYPE_CHECKING:
@@ -162,7 +162,9 @@ class RlResult:
 
     def simulated(self, changes: Sequence[Change]) -> Sequence[WhatIf]:
         """Simulate changes; those that are not possible are left out."""
-        return sorted(simulate_changes(changes, self.figures, self.build, self.loop, self.at_once), key=_order)
+        cycle = self.figures.cycle
+        tried = self.at_once([partial(tried_change, change, cycle, self.build, self.loop) for change in changes])
+        return sorted(filter(None, tried), key=_order)
 
     def build(self, settings: Mapping[str, object]) -> Scenario:
         """The scenario with other values.

@@ -32,15 +32,13 @@ from hybrid_des.cluster.mailbox import Mailbox, Message
 from hybrid_des.cluster.purposes import PARAMETERS
 from hybrid_des.cluster.sharing.registration import Flow
 from hybrid_des.cluster.transport import Links, Transport
-from hybrid_des.collectives import codecs
-from hybrid_des.collectives.benchmark import measure
-from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.studies.rl.engine_all_reduce import collective_ps
 from hybrid_des.units import grouped_by, split_evenly, to_picoseconds
 from hybrid_des.workload.models.amounts import ELEMENT
 from hybrid_des.workload.models.layer import Layer
@@ -169,9 +167,7 @@ def _gather(fabric: Fabric, sharing: str, gpus: Sequence[int], size: int) -> int
     """Picoseconds of the all-gather of so many bytes among GPUs that hold equal parts."""
     if len(gpus) == 1 or not size:
         return 0
-    codec = codecs.find("fp16").build()
-    name, elements = "ring-all-gather", -(-size // ELEMENT)
-    return measure(fabric, name, [gpus], lambda *_: Buffer(elements, codec), sharing=sharing).duration
+    return collective_ps(fabric, "ring-all-gather", gpus, size, sharing)
 
 
 def _broadcast(fabric: Fabric, sharing: str, gpus: Sequence[int], size: int) -> int:

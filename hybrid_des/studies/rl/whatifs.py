@@ -10,15 +10,13 @@ responses that were drawn, so their mean falls. A change that the scenario does 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from hybrid_des.analysis.tasks import AtOnce, in_turn
 from hybrid_des.errors import HybridDesError, ScenarioError
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import flow_text
@@ -96,14 +94,6 @@ def changes_of(scenario: Scenario, rl: Rl, figures: LoopFigures, build: Build) -
     return [*made, *_cap(rl, figures), *_bounds(rl, figures)]
 
 
-def simulate_changes(
-    changes: Sequence[Change], figures: LoopFigures, build: Build, loop: Loop, at_once: AtOnce = in_turn
-) -> list[WhatIf]:
-    """Simulate changes of a loop whose figures these are; without those that are not possible."""
-    tried = at_once([partial(_simulated, change, figures.cycle, build, loop) for change in changes])
-    return [what_if for what_if in tried if what_if is not None]
-
-
 def simulated(change: Change, cycle: float, build: Build, loop: Loop) -> WhatIf:
     """Simulate a change of a loop with this cycle.
 
@@ -116,7 +106,7 @@ def simulated(change: Change, cycle: float, build: Build, loop: Loop) -> WhatIf:
     return WhatIf(change, figures.cycle, figures.wait, figures.ages.mean, figures.idle, gain)
 
 
-def _simulated(change: Change, cycle: float, build: Build, loop: Loop) -> WhatIf | None:
+def tried_change(change: Change, cycle: float, build: Build, loop: Loop) -> WhatIf | None:
     """The same; None of a change that is not possible."""
     try:
         return simulated(change, cycle, build, loop)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from hybrid_des.report.plots.figure import LegendPlace, Size
+    from hybrid_des.report.plots.figure import Style
 
 
 LARGER_IS_BETTER = (
@@ -307,11 +307,7 @@ def draw(
     rows: Sequence[Row] | pd.DataFrame,
     picture: Plot,
     ax: Axes | None = None,
-    *,
-    colours: Mapping[str, str] | None = None,
-    labels: Mapping[str, str] | None = None,
-    size: Size | None = None,
-    legend: LegendPlace | None = None,
+    **style: Unpack[Style],
 ) -> Axes:
     """Draw the sweep's `plot` on the given axes or on a new figure; failed cases are left out, misfits are hollow.
 
@@ -343,9 +339,8 @@ def draw(
             "fits": [not row.get("out_of_memory") for row in shown],
         }
     )
-    ax = lines(
-        frame, "x", "y", "hue" if picture.hue else None, ax, fits="fits", colours=colours, size=size, legend=legend
-    )
+    labels = style.pop("labels", None)
+    ax = lines(frame, "x", "y", "hue" if picture.hue else None, ax, fits="fits", **style)
     _set_axes(ax, picture, places, {_key(row[picture.x]): row[picture.x] for row in shown})
     drawn = ax.get_legend()
     if picture.hue and drawn is not None:

@@ -4,14 +4,16 @@ import contextlib
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypedDict
 
 from hybrid_des.errors import HybridDesError, UsageError
 from hybrid_des.options import describe
 from hybrid_des.registry import import_file
-from hybrid_des.scenario.composition import OMITTED, put, value_at
+from hybrid_des.scenario.composition import OMITTED, anchor, put, value_at
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.export import yaml_text
 from hybrid_des.scenario.jobs import has_jobs
 from hybrid_des.scenario.kinds import drop_options, section_of
 from hybrid_des.scenario.loading import scenario_of
@@ -202,6 +204,12 @@ def with_case(document: Document, case: Case, block: str = "sweep") -> Document:
         for gone, notice in drop_options(varied.value, keys, before, lambda key: _is_given(document, changed, key)):
             varied.notices[gone] = f"{block}: {notice}"
     return varied
+
+
+def file_text(document: Document) -> str:
+    """The text of a document as a file that can be placed anywhere: paths in it are made absolute."""
+    anchor(document, Path.cwd())
+    return yaml_text({key: value for key, value in document.value.items() if value not in ({}, None)})
 
 
 def _is_given(document: Document, changed: Sequence[KeyPath], key: KeyPath) -> bool:

@@ -86,7 +86,8 @@ def run(args: argparse.Namespace) -> int:
     begun = _begun(args, scenario)
     with status_line(args.quiet) as show, within(args.budget, scenario.name):
         at_once = _at_once(args, show)
-        why = _whole(args, scenario, at_once) if _is_whole(args) else losses(scenario, at_once, base=begun)
+        whole = args.details or args.json or args.what_if or args.out is not None  # the short text needs no causes
+        why = _whole(args, scenario, at_once) if whole else losses(scenario, at_once, base=begun)
         advice = advise(args.file, args.set, run=why.run, at_once=at_once)
     why = replace(why, advised=lambda: advice) if isinstance(why, Explanation) else why
     how: dict[str, Any] = {"advice": advice, "details": args.details}
@@ -120,11 +121,6 @@ def _apply(args: argparse.Namespace, advice: Advice) -> None:
     line = advice.lines[args.apply - 1]
     write_file(args.write, applied(args.file, line, args.set))
     say(f"wrote {args.write}: {line.change}")
-
-
-def _is_whole(args: argparse.Namespace) -> bool:
-    """Whether more is asked for than the short text, which needs no causes."""
-    return bool(args.details or args.json or args.what_if or args.out is not None)
 
 
 def _whole(args: argparse.Namespace, scenario: Scenario, at_once: AtOnce) -> Explanation:

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 
 LOOPS = {"verl": "verl", "nemo-rl": "NeMo-RL", "slime": "slime", "skyrl": "SkyRL", "trl": "TRL"}
 SHARE = "rl.rollout.efficiency.reached"
+SAID = {  # of what was found, by the keys of --json
+    "from_log": "from the log", "read": "read", "unknown": "unknown", "not_modelled": "not modelled",
+    "not_understood": "not understood", "refused": "refused by Megatron-LM", "assumed": "assumed",
+}  # fmt: skip
 MOST_MINOR = 8  # settings that are named in one line, of those whose names speak of nothing that is simulated
 
 
@@ -174,32 +178,24 @@ def _import(args: argparse.Namespace) -> int:
             imported = _with_share(args, imported, scenario, measured)
     text, unknown = scenario_file(name, imported, args.set)
     (file,) = _write(args, {f"{name}.yaml": text})
+    facts = {
+        "from_log": imported.sources,
+        "read": imported.read,
+        "assumed": imported.assumed,
+        "unknown": unknown,
+        "not_modelled": imported.unmodelled,
+        "not_understood": imported.unread,
+        "refused": imported.refused,
+        "without_effect": imported.idle,
+    }
     if args.json:
-        facts = {
-            "from_log": imported.sources,
-            "read": imported.read,
-            "assumed": imported.assumed,
-            "unknown": unknown,
-            "not_modelled": imported.unmodelled,
-            "not_understood": imported.unread,
-            "refused": imported.refused,
-            "without_effect": imported.idle,
-        }
         print(json.dumps({"file": str(file), **facts}, indent=2, ensure_ascii=False))
         return 0
     then = f"run it with hybrid-des {file}" if not unknown else "state what is UNKNOWN, then run it"
     show(f"{file}: {then}", verbatim=True)
     known = len(imported.unread) - imported.minor
-    for what, lines in (
-        ("from the log", imported.sources),
-        ("read", imported.read),
-        ("unknown", unknown),
-        ("not modelled", imported.unmodelled),
-        ("not understood", imported.unread[:known]),
-        ("refused by Megatron-LM", imported.refused),
-        ("assumed", imported.assumed),
-    ):
-        for line in lines:
+    for key, what in SAID.items():
+        for line in facts[key][:known] if key == "not_understood" else facts[key]:
             say(f"{what}: {line}")
     _say_listed(args, "not understood", imported.unread[known:], shown=MOST_MINOR)
     _say_listed(args, "without effect on a step", imported.idle, shown=0)

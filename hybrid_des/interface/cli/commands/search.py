@@ -33,7 +33,7 @@ from hybrid_des.result import Result, simulate
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import flow_text
 from hybrid_des.scenario.loading import read_scenario, stated_of
-from hybrid_des.studies.neighbours.framework import MEGATRON, TORCHTITAN, Framework, changed_flags, framework_of
+from hybrid_des.studies.neighbours.framework import changed_flags, framework_of, frameworks_of
 from hybrid_des.studies.plan_search import default_axes
 from hybrid_des.studies.plan_search.best_plan import explore, write
 from hybrid_des.studies.plan_search.branch import IMPOSSIBLE, Candidate, Standing
@@ -253,10 +253,8 @@ def _launch(written: Scenario, best: Scenario) -> str:
     """What starts the best plan, and the flags that differ from those of the file."""
     if best.model is None or best.rl is not None:
         return ""
-    known = framework_of(written)
-    frameworks = [known] if known and not known.assumed else [Framework(name, True) for name in (MEGATRON, TORCHTITAN)]
     texts = []
-    for framework in frameworks:
+    for framework in frameworks_of(written):
         before, after = framework.launch(written), framework.launch(best)
         flags = ", ".join(changed_flags(before, after)) or "none"
         changes = within(f"other than the file's: {flags}", output_width())
