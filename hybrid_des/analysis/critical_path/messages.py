@@ -284,7 +284,7 @@ class Messages:
             fabric: its links have the names of those that messages are on.
             latency: flow × link: picoseconds after each.
         """
-        flow, size = self.flow[some], self._column("bytes", 0)[some]
+        flow, size = self.flow[some], self.sizes[some]
         chosen, alike = (np.arange(len(some)),) * 2 if self.fair else distinct([flow, size])
         link, sizes = self.link[flow[chosen]], size[chosen]
         own = np.zeros(link.shape, dtype=np.int64)
@@ -295,6 +295,11 @@ class Messages:
         every[some] = alike
         services = self.services.over(self.alike[some[chosen]], own, latency[flow[chosen]])
         return replace(self, services=services, alike=every)
+
+    @property
+    def sizes(self) -> Column:
+        """Bytes of each message."""
+        return self._column("bytes", 0)
 
     @cached_property
     def arrival(self) -> Column:
