@@ -102,7 +102,7 @@ def generation_s(record: LoopRecord) -> float:
 
     The first batch is left out if there are others: engines may begin it before all else.
     """
-    trained = grouped_by((one for one in record.samples if one.batch >= 0), lambda one: one.batch)
+    trained = grouped_by((one for one in record.samples if one.batch >= 0), lambda sample: sample.batch)
     batches = [trained[number] for number in sorted(trained)]
     times = [max(one.ended for one in batch) - min(one.started for one in batch) for batch in batches[1:] or batches]
     return fmean(times) / PICOSECONDS_PER_SECOND
