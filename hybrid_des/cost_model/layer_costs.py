@@ -477,7 +477,7 @@ def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Ex
 
 def _reached(multiprocessors: int | None) -> float:
     """The share of a port that HybridEP's kernels reach."""
-    return REACHED if multiprocessors is None or multiprocessors > FEW else REACHED_BY_FEW
+    return REACHED_BY_FEW if multiprocessors and multiprocessors <= FEW else REACHED
 
 
 def _exchange(basis: CostBasis, does: str, each: Fraction) -> Exchange:
