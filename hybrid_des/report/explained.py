@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import product
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybrid_des.analysis.advice import Advice, AdviceLine
 from hybrid_des.analysis.experience import experience, range_text
@@ -137,17 +137,34 @@ def in_brief(lost: Losses) -> dict[str, list[str]]:
     return {label: texts for label, texts in said.items() if texts}
 
 
+class OfferedLine(NamedTuple):
+    """A line of advice that a page offers.
+
+    Attributes:
+        change: what changes, in words.
+        outcome: the step, its gain, memory and what the change costs.
+        flags: of the framework, that change; empty without one.
+        changes: the keys with their values, as `--set` takes them.
+    """
+
+    change: str
+    outcome: str
+    flags: str
+    changes: dict[str, str]
+
+
 def offered(lost: Losses, advice: Advice) -> dict[str, Any]:
     """What a page offers to change: a label, lines, why there are none, and what faster links would give."""
-    outcomes = [", ".join([*_outcome(line, fits=advice.fits), *line.remarks]) for line in advice.lines]
     lines = [
-        {"change": line.change, "outcome": outcome, "flags": _flags(line), "changes": line.overrides}
-        for line, outcome in zip(advice.lines, outcomes, strict=True)
+        OfferedLine(
+            line.change, ", ".join([*_outcome(line, fits=advice.fits), *line.remarks]), _flags(line), line.overrides
+        )
+        for line in advice.lines
     ]
     hardware = _faster_links(lost, advice)
     return {
         "label": _label(advice.fits),
-        "lines": lines,
+        "lines": [line._asdict() for line in lines],
         **({} if lines else {"none": _nothing(advice)}),
         **({"hardware": hardware[0]} if hardware else {}),
     }

@@ -85,8 +85,7 @@ class Worker:
 
     def _wait(self) -> None:
         if self._desk.budget_s < inf:
-            late = f"not complete: the budget of {format_seconds(self._desk.budget_s)} is spent"
-            self._timer = self._loop.call_later(self._desk.budget_s + GRACE_S, self._replace, late)
+            self._timer = self._loop.call_later(self._desk.budget_s + GRACE_S, self._late)
 
     def _cancel(self) -> None:
         if self._timer is not None:
@@ -101,6 +100,9 @@ class Worker:
             self._wait()
         if number != WARM_UP:
             self.answered(text)
+
+    def _late(self) -> None:
+        self._replace(f"not complete: the budget of {format_seconds(self._desk.budget_s)} is spent")
 
     def _lost(self, connection: Connection) -> None:
         if connection is self._connection and not connection.closed:
