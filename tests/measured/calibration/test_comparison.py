@@ -8,7 +8,7 @@ from support.nccl_logs import NAMES, log, parsed, rank_list, rows
 from hybrid_des.analysis.collective_bench import collective
 from hybrid_des.cluster.time_table import read_collective_table, read_table
 from hybrid_des.errors import UsageError
-from hybrid_des.measured.calibration.comparison import Compared, verdict_on
+from hybrid_des.measured.calibration.comparison import Compared, verdict_of
 from hybrid_des.measured.calibration.extrapolation import extrapolated
 from hybrid_des.measured.calibration.predicted import Given, Predicted
 
@@ -82,8 +82,10 @@ def test_what_is_faster_than_its_machine_is_asked_about(write, run):
 
 
 def test_small_sizes_alone_give_no_verdict():
-    assert verdict_on([Compared(2**19, 100, 10, 1.0, 10.0)]).word == "unknown"
-    assert verdict_on([Compared(2**20, 100, 10, 1.0, 10.0)]).word == "slow"
+    run = parsed(log(), "n.txt")
+    predicted = Predicted(run, Given(gpu="h100"))
+    for size, word in ((2**19, "unknown"), (2**20, "slow")):
+        assert verdict_of(run, Given(), predicted, [Compared(size, 100, 10, 1.0, 10.0)]).word == word
 
 
 @pytest.mark.parametrize(("test", "name"), [("all_gather", "nccl-all-gather"), ("alltoall", "nccl-all-to-all")])
