@@ -80,7 +80,7 @@ def classes(this: pd.DataFrame, other: pd.DataFrame) -> list[dict[str, Any]]:
     return side_by_side("class", *sums)
 
 
-def side_by_side(what: str, first: Mapping[str, float], second: Mapping[str, float]) -> list[dict[str, Any]]:
+def side_by_side(what: str, first: Mapping[Any, float], second: Mapping[Any, float]) -> list[dict[str, Any]]:
     """The seconds of both sides, by name, and their change."""
     rows = ((name, first.get(name, 0.0), second.get(name, 0.0)) for name in dict.fromkeys([*first, *second]))
     return [{what: name, "a_s": a, "b_s": b, "change_s": b - a} for name, a, b in rows]
