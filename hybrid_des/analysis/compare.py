@@ -24,6 +24,7 @@ from hybrid_des.analysis.matching import (
     first_difference,
     have_same_ops,
     matched,
+    side_by_side,
     unmatched,
 )
 from hybrid_des.analysis.metrics import summary
@@ -174,9 +175,8 @@ class Comparison:
         sides = [(side.summary.get("step_shares", {}), side.summary["step_time_s"]) for side in (self.a, self.b)]
         if not all(shares for shares, _ in sides):
             return []
-        names = dict.fromkeys(name for shares, _ in sides for name in shares)
-        rows = [(name, *(shares.get(name, 0.0) * step for shares, step in sides)) for name in names]
-        return [{"time": name, "a_s": a, "b_s": b, "change_s": b - a} for name, a, b in rows if a or b]
+        first, second = ({name: share * step for name, share in shares.items()} for shares, step in sides)
+        return [row for row in side_by_side("time", first, second) if row["a_s"] or row["b_s"]]
 
     def classes(self) -> list[dict[str, Any]]:
         """Time of ops by what they do, mean per rank and step."""
@@ -188,11 +188,8 @@ class Comparison:
     def causes(self) -> list[dict[str, Any]]:
         """Busy and idle time by cause, mean per rank."""
         first, second = ({"busy": side.summary["busy_s"], **side.summary["idle_s"]} for side in (self.a, self.b))
-        return [
-            {"cause": name, "a_s": first.get(name, 0.0), "b_s": second.get(name, 0.0),
-             "change_s": round(second.get(name, 0.0) - first.get(name, 0.0), DIGITS)}
-            for name in dict.fromkeys([*first, *second])
-        ]  # fmt: skip
+        rows = side_by_side("cause", first, second)
+        return [{**row, "change_s": round(row["change_s"], DIGITS)} for row in rows]
 
     def bill(self) -> dict[str, dict[str, float]]:
         """Days, GPU-hours, cost and energy of both trainings; empty unless both have a `bill` in one currency."""

@@ -7,7 +7,7 @@ numbers would mean other work. Such runs are compared by what their ops do (`cla
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.units import PICOSECONDS_PER_SECOND
@@ -77,12 +77,13 @@ def classes(this: pd.DataFrame, other: pd.DataFrame) -> list[dict[str, Any]]:
         names = rows["kind"].map(lambda kind: BOTH if fused and kind in CLASSES else CLASSES.get(kind, kind))
         ranks = max(rows["rank"].nunique(), 1) * PICOSECONDS_PER_SECOND
         sums.append(((rows["end_ps"] - rows["start_ps"]).groupby(names).sum() / ranks).to_dict())
-    first, second = sums
-    return [
-        {"class": name, "a_s": first.get(name, 0.0), "b_s": second.get(name, 0.0),
-         "change_s": second.get(name, 0.0) - first.get(name, 0.0)}
-        for name in dict.fromkeys([*first, *second])
-    ]  # fmt: skip
+    return side_by_side("class", *sums)
+
+
+def side_by_side(what: str, first: Mapping[Any, float], second: Mapping[Any, float]) -> list[dict[str, Any]]:
+    """The seconds of both sides, by name, and their change."""
+    rows = ((name, first.get(name, 0.0), second.get(name, 0.0)) for name in dict.fromkeys([*first, *second]))
+    return [{what: name, "a_s": a, "b_s": b, "change_s": b - a} for name, a, b in rows]
 
 
 def _keyed(rows: pd.DataFrame) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, variant_of
 from hybrid_des.analysis.critical_path import paths
 from hybrid_des.analysis.critical_path.graph import graph_of, lags_with
-from hybrid_des.analysis.critical_path.idle_pieces import IdleTime, idle_pieces
+from hybrid_des.analysis.critical_path.idle_pieces import IdleTime
 from hybrid_des.analysis.critical_path.paths import count_paths, critical_path
 from hybrid_des.analysis.critical_path.rows import released_by
 from hybrid_des.analysis.critical_path.slack import Slack
@@ -125,7 +125,7 @@ def test_idle_pieces_sum_to_the_idle_time_of_the_summary(slack):
     parts = account(timeline, step_times(timeline))
     busy = parts.pop("busy")
     causes, ranks = Counter(), Counter()
-    for piece in idle_pieces(slack.graph):
+    for piece in IdleTime(slack.graph).pieces():
         causes[piece.cause] += piece.end - piece.start
         ranks[piece.rank] += piece.end - piece.start
     assert {cause: time for cause, time in parts.items() if time} == dict(causes)

@@ -9,7 +9,7 @@ from support.paths import GOLDEN, SCENARIOS
 from system.fuzzing.valid import scenario
 
 from hybrid_des.analysis.critical_path.graph import graph_of
-from hybrid_des.analysis.critical_path.idle_pieces import idle_pieces
+from hybrid_des.analysis.critical_path.idle_pieces import IdleTime
 from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.analysis.idle import account, passed
 from hybrid_des.analysis.step_times import step_times
@@ -37,7 +37,7 @@ def test_parts_sum_to_the_causes_of_the_summary(seed):
 def test_waits_for_messages_are_those_of_a_traced_run(file, sharing):
     traced = traced_run(load(file, [f"cluster.sharing={sharing}"]))
     sums = Counter()
-    for piece in idle_pieces(graph_of(traced)):
+    for piece in IdleTime(graph_of(traced)).pieces():
         if piece.cause == "pipeline_message":
             sums[piece.reason] += piece.end - piece.start
     assert {name: time for name, time in waiting(traced)[1].items() if time} == dict(sums)

@@ -6,7 +6,7 @@ import pytest
 from support.scenarios import scenario
 
 from hybrid_des.analysis.critical_path.graph import graph_of
-from hybrid_des.analysis.critical_path.idle_pieces import idle_pieces as named_pieces
+from hybrid_des.analysis.critical_path.idle_pieces import IdleTime
 from hybrid_des.analysis.critical_path.paths import count_paths, critical_path
 from hybrid_des.analysis.critical_path.rows import Names
 from hybrid_des.analysis.critical_path.slack import Slack
@@ -95,7 +95,7 @@ def test_the_critical_path_goes_from_op_to_message_to_op(result):
     assert path[:3] == ["step 0: embed@0", "step 0: a7", "step 0: head@1"]
     assert sum(piece.end - piece.start for piece in critical_path(graph)) == result.run.duration
     assert count_paths(Slack.of(graph))
-    first = next(piece for piece in named_pieces(graph) if piece.rank == 1)
+    first = next(piece for piece in IdleTime(graph).pieces() if piece.rank == 1)
     assert (first.start, first.end, names(first.activity)) == (0, 3 * MS, "step 0: embed@0")
 
 

@@ -95,7 +95,8 @@ def _ops(slack: Slack) -> Counter[tuple[int, ...]]:
 def _messages(slack: Slack) -> Counter[tuple[int, ...]]:
     graph, messages = slack.graph, slack.graph.messages
     times = graph.time[graph.head], graph.time[graph.places.delivered]
-    facts = [messages.sizes, *times, slack.of_messages, slack.free_of_messages]
+    sizes = messages.timeline.messages["bytes"][messages.rows[:, 0]]
+    facts = [sizes, *times, slack.of_messages, slack.free_of_messages]
     return _images(slack, [messages.sender, messages.receiver], facts)
 
 

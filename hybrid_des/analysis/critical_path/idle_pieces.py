@@ -16,12 +16,10 @@ import numpy as np
 from hybrid_des.analysis.critical_path.graph import Graph, Mask
 from hybrid_des.analysis.critical_path.messages import PROGRAM
 from hybrid_des.analysis.critical_path.paths import Piece, walks_on
-from hybrid_des.analysis.idle import CAUSES, LATENCY, OTHERS, QUEUEING, REASONS, TRANSFER
-from hybrid_des.analysis.idle import idle_pieces as waits_of
+from hybrid_des.analysis.idle import CAUSES, LATENCY, OTHERS, QUEUEING, REASONS, TRANSFER, idle_pieces
 from hybrid_des.analysis.step_times import total
 from hybrid_des.engine.causes import TABLES
 from hybrid_des.planning.program_table import NONE, Column, Columns
-from hybrid_des.simulation.run import reduced_gc
 
 STEPS, WAITS = map(TABLES.index, ("steps", "waits"))
 WAIT = ("rank", "step", "start", "end", "cause", "reason")  # columns
@@ -62,7 +60,7 @@ class IdleTime:
 
     def __init__(self, graph: Graph) -> None:
         self._graph, self._images = graph, graph.images
-        waits = waits_of(graph.timeline)
+        waits = idle_pieces(graph.timeline)
         points, own = _points(graph, waits)
         order = np.lexsort((waits["row"], waits["start"], points))  # those that end at one point share its chain
         ends: dict[str, Any] = {"point": points[order], "own": own[order]}
@@ -121,12 +119,6 @@ class IdleTime:
             chain = next(chains) if fresh else chain
             for named, begin, until, activity in _clipped(chain, start, end, REASONS[reason], queue_last):
                 yield Idle(rank, step, begin, until, CAUSES[cause], named, activity)
-
-
-@reduced_gc()
-def idle_pieces(graph: Graph) -> list[Idle]:
-    """All idle time of a run in pieces."""
-    return list(IdleTime(graph).pieces())
 
 
 def _clipped(

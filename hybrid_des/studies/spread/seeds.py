@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -76,11 +76,8 @@ def spread(
     import pandas as pd
 
     scenario = load(scenario, overrides)
-    if not random_parts(scenario) and not ties:
-        example = "{distribution: lognormal, sigma: 0.02, level: rank-step}"
-        raise UsageError(
-            f"{scenario.name}: nothing is random, all runs are identical; expected a key such as jitter: {example}"
-        )
+    if not ties:
+        _check_random(scenario)
     first, *rest = ({"order": n} if ties else {"seed": scenario.seed + n} for n in range(runs))
     show = progress or (lambda done, total: None)
     started, simulated = time.perf_counter(), _Simulated(_lean(scenario))
@@ -89,13 +86,23 @@ def spread(
     if jobs is None:
         jobs = cores() if (time.perf_counter() - started) * len(rest) > WORTH_WORKERS_S else 1
 
-    def lost(case: Case, error: BaseException) -> Row:
-        named = ", ".join(f"{key} {value}" for key, value in case.items())
-        raise UsageError(f"{scenario.name}: {named}: {LOST}: {line_of(error)}")
-
     with open_pool(min(jobs, len(rest)), imports=imports, progress=lambda done, _: show(done + 1, runs)) as pool:
-        rows += (row for _, row in sorted(pool.map(simulated, rest, lost), key=itemgetter(0)))
+        rows += (row for _, row in sorted(pool.map(simulated, rest, partial(_lost, scenario.name)), key=itemgetter(0)))
     return pd.DataFrame(rows)
+
+
+def _check_random(scenario: Scenario) -> None:
+    if not random_parts(scenario):
+        example = "{distribution: lognormal, sigma: 0.02, level: rank-step}"
+        raise UsageError(
+            f"{scenario.name}: nothing is random, all runs are identical; expected a key such as jitter: {example}"
+        )
+
+
+def _lost(name: str, case: Case, error: BaseException) -> Row:
+    """What a run that lost its worker says."""
+    named = ", ".join(f"{key} {value}" for key, value in case.items())
+    raise UsageError(f"{name}: {named}: {LOST}: {line_of(error)}")
 
 
 def random_parts(scenario: Scenario) -> list[str]:

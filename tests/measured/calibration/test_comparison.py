@@ -82,8 +82,10 @@ def test_what_is_faster_than_its_machine_is_asked_about(write, run):
 
 
 def test_small_sizes_alone_give_no_verdict():
-    words = [verdict_of(None, None, None, [Compared(size, 10, 100, 10.0, 1.0)]).word for size in (2**19, 2**20)]
-    assert words == ["unknown", "faster"]
+    run = parsed(log(), "n.txt")
+    predicted = Predicted(run, Given(gpu="h100"))
+    for size, word in ((2**19, "unknown"), (2**20, "slow")):
+        assert verdict_of(run, Given(), predicted, [Compared(size, 100, 10, 1.0, 10.0)]).word == word
 
 
 @pytest.mark.parametrize(("test", "name"), [("all_gather", "nccl-all-gather"), ("alltoall", "nccl-all-to-all")])
