@@ -251,12 +251,12 @@ def test_the_critical_path_is_shown_where_it_is_known():
     result = result_of()
     reasons = reasons_of(result.run.timeline)
     path = np.array([0, 5, 7])
-    _, tables = unpacked(page_of([PageRun(result, reasons._replace(path=path, verdict=["bubble-bound <1>"]))]))
+    _, tables = unpacked(page_of([PageRun(result, reasons._replace(path=path))]))
     ops = result.run.timeline.ops
     drawn = tables["bars"]["path"] == 1
     first = ops["rank"][path] % 2 == 0  # the other replica is alike and not drawn
     assert sorted(tables["bars"]["start"][drawn].tolist()) == sorted(ops["start"][path][first].tolist())
-    assert "bubble-bound &lt;1&gt;" in page_of([PageRun(result, reasons._replace(verdict=["bubble-bound <1>"]))])
+    assert "bubble-bound &lt;1&gt;" in page_of([PageRun(result, reasons, verdict="bubble-bound <1>")])
 
 
 @pytest.mark.parametrize(("kind", "idle"), [("1f1b", 4 * 3 * 3), ("gpipe", 4 * 3 * 3), ("zb-h1", 4 * 3)])
