@@ -91,14 +91,14 @@ class _ExpertUse:
         balanced = replace(routing, placed=better)
         if balanced.busiest(self.ranks) >= routing.busiest(self.ranks):
             balanced, better = routing, self._held(routing)
-        here = self._layers[number].imbalance
+        here, moved = self._layers[number].imbalance, zip(self._held(routing), better, strict=True)
         return {
             "layer": number,
             "busiest_ratio": float(routing.busiest(self.ranks)),
             "imbalance_s": self._seconds(here),
             "balanced_busiest_ratio": float(balanced.busiest(self.ranks)),
             "balanced_imbalance_s": self._seconds(here if balanced == routing else self._imbalance(number, balanced)),
-            "balanced_moves": _moves(self._held(routing), better),
+            "balanced_moves": sum(expert not in held for held, new in moved for expert in new),
         }
 
     def _held(self, routing: Routing) -> Placement:
@@ -173,8 +173,3 @@ def _between_nodes(exchange: LayerCollective, nodes: Sequence[int]) -> Iterator[
             yield node, round(exchange.size * (ranks - here) * share[node])
         else:
             yield node, round(exchange.size * here * sum(share[other] for other in on if other != node))
-
-
-def _moves(before: Placement, after: Placement) -> int:
-    """Experts that another rank would have to hold."""
-    return sum(expert not in held for held, new in zip(before, after, strict=True) for expert in new)

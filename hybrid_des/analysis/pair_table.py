@@ -35,6 +35,11 @@ class Pair(NamedTuple):
         """How far the predicted ratio is off, as a logarithm."""
         return abs(log(self.predicted / self.measured))
 
+    @property
+    def agrees(self) -> bool:
+        """Whether the quicker of the two is the predicted one."""
+        return (self.predicted > 1) == (self.measured > 1)
+
 
 @cache
 def known_pairs() -> tuple[Pair, ...]:

@@ -142,16 +142,13 @@ def _before_others(calls: Iterable[Call], communicators: Mapping[Group, Any]) ->
     for call in calls:
         block = call.block
         if block not in known:
-            timed = all(_timed(communicators.get(one.group)) for one in block.every(Start))
+            started = [communicators.get(one.group) for one in block.every(Start)]
+            timed = all(isinstance(one, OnStream) and one.timed for one in started)
             ended = _joined(block.instructions)
             known[block] = timed and ended and not block.every(Record) and not block.every(Collective)
         if not known[block]:
             return
         yield call
-
-
-def _timed(communicator: Any) -> bool:
-    return isinstance(communicator, OnStream) and communicator.timed
 
 
 def _joined(instructions: Pieces) -> bool:

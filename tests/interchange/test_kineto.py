@@ -174,7 +174,7 @@ def test_our_own_results_come_back_with_equal_steps(name, tmp_path):
     write_kineto(result, tmp_path / "hta")
     for source, within in ((tmp_path / "timeline.csv", 1e-12), (tmp_path / "hta", 1e-6)):
         found = import_profile(source)
-        write_files(tmp_path / "out", found.contents(), found.stale(tmp_path / "out"))
+        found.write(tmp_path / "out")
         again = simulate(load(tmp_path / "out" / "scenario.yaml")).summary["step_time_s"]
         assert again == pytest.approx(found.simulated[0], abs=1e-12)
         assert found.simulated == [pytest.approx(step, abs=within)]
