@@ -291,9 +291,9 @@ def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device)
 def _with_choice(took: Times, router: Gemm, basis: CostBasis, device: Device) -> Times:
     """A router's product, and the choice of experts by operators of PyTorch."""
     scores = router.n * basis.tokens / basis.regular
-    forward, backward = device.moving(*(scores * each for each in CHOICE_BYTES))[:2]
-    chosen = CHOICE * scores / device.multiprocessors
-    return Times(took.forward + chosen + forward, took.input + backward, took.weight)
+    there, back = CHOICE_BYTES
+    moved, chosen = device.moving(there * scores, back * scores), CHOICE * scores / device.multiprocessors
+    return Times(took.forward + chosen + moved.forward, took.input + moved.input, took.weight)
 
 
 def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Times:
