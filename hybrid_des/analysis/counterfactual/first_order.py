@@ -40,8 +40,8 @@ def first_order(traced: Traced, variant: Variant) -> int | None:
     before = Variant.of(base).programs
     slack = traced.slack
     messages = _messages(slack, parts.fabric)
-    pairs = dict.fromkeys(zip(before, programs, strict=True))  # the same ops in the same order, and no message resized
-    if messages is None or any(b.ops.keys() - a.ops.keys() or _sends(a) != _sends(b) for a, b in pairs):
+    pairs = dict.fromkeys(zip(before, programs, strict=True))
+    if messages is None or any(new.ops.keys() - old.ops.keys() or _sends(old) != _sends(new) for old, new in pairs):
         return None
     duration = _durations(base, before, programs, variant)
     lags = lags_with(slack.graph, slack.critical, messages, duration)
