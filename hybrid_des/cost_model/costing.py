@@ -79,8 +79,8 @@ OF_EACH = (2, 5)  # kernels for each expert of what is done expert by expert, in
 # of an operator's launch: calling the product of one expert takes 8.6 to 9.3 us, the least that products of 128 to 308
 # rows took (SimuMax, b200_bf16_ceperm.json); ten steps of four sources ask for 7, with any left out for 6.5 to 7
 EXPERT_CALL = 9 / 115
-# of an operator's launch: converting the rows of one expert takes 4.5 us where 256 have them, 4.8 where 128 have less
-# (ROCm/TransformerEngine, pull request 598; NVIDIA's calls them one by one, too: pytorch/csrc/extensions/cast.cpp)
+# of an operator's launch: one of 256 conversions, an expert each, takes 4.5 us, one of 128 smaller ones 4.8, on AMD's
+# GPUs (ROCm/TransformerEngine, pull request 598); NVIDIA's are launched one by one too (pytorch/csrc/extensions/cast.cpp)
 EXPERT_CONVERSION = 4.5 / 115
 OVERHEAD_OF_MEMBERS = 0.2  # of a collective's overhead, for each member but the first
 
@@ -361,7 +361,7 @@ class Costing:
         return forward, 0.0 if layer.passed else larger(computed, max(back, copies[1]))
 
     def _loses_lead(self, layer: Layer) -> bool:
-        """Whether the host, for which graphs launch all else, begins to launch experts when their tokens have arrived.
+        """Whether the host launches experts only after their tokens have arrived; graphs launch all else.
 
         It waits for their number, by which it calls each expert's product (NVIDIA-NeMo/Megatron-Bridge,
         perf_recipes/nemotronh/gb300: counts that stay on the GPU keep the host ahead of it).

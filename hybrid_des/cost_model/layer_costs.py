@@ -198,7 +198,7 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
 
 
 def _copied_by_graphs(layer: Layer) -> Elementwise:
-    """Inputs of graphs, and gradients of their results, that are copied to where the graphs have them.
+    """Inputs of graphs, and gradients of their outputs, that are copied into the graphs' buffers.
 
     A graph of a block without experts has one of each. One that ends before the experts has three results or two: the
     residual, the experts' input, and what shared experts compute (NVIDIA/TransformerEngine, pytorch/graph.py;

@@ -24,10 +24,13 @@ def router(how, count=64, **parallel):
 
 @pytest.mark.parametrize("count", MEASURED)
 def test_operators_choose_experts_twice(count):
-    """Once for tokens, once for the loss that balances experts, beside passes over 86 bytes a score."""
+    """Once for tokens, once for the loss that balances experts, besides passes over 86 bytes per score.
+
+    The constants behind it meet the three measured times within 12 %.
+    """
     took = router("eager", count).forward - router("fused", count).forward
     passes = 86 * TOKENS * count / (3.35e12 * 0.8)
-    assert took - passes == pytest.approx(2 * MEASURED[count] * 1e-6, rel=0.13)
+    assert took - passes == pytest.approx(2 * MEASURED[count] * 1e-6, rel=0.12)
 
 
 def test_only_passes_are_repeated_by_the_backward():
