@@ -80,7 +80,7 @@ OF_EACH = (2, 5)  # kernels for each expert of what is done expert by expert, in
 # rows took (SimuMax, b200_bf16_ceperm.json); ten steps of four sources ask for 7, with any left out for 6.5 to 7
 EXPERT_CALL = 9 / 115
 # of an operator's launch: one of 256 conversions, an expert each, takes 4.5 us, one of 128 smaller ones 4.8, on AMD's
-# GPUs (ROCm/TransformerEngine, pull request 598); NVIDIA's are launched one by one too (pytorch/csrc/extensions/cast.cpp)
+# GPUs (ROCm/TransformerEngine, pull request 598); NVIDIA's launches each too (pytorch/csrc/extensions/cast.cpp)
 EXPERT_CONVERSION = 4.5 / 115
 OVERHEAD_OF_MEMBERS = 0.2  # of a collective's overhead, for each member but the first
 
