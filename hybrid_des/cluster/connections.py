@@ -84,6 +84,17 @@ def unlike(fabric: Fabric, groups: Iterable[Sequence[int]]) -> list[Sequence[int
     return list(first.values())
 
 
+def unlike_pairs(fabric: Fabric, senders: NDArray[np.int64], receivers: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """The same for many pairs of a sender and a receiver."""
+    first = np.arange(len(senders))
+    if fabric.blocks is not None:
+        size = fabric.blocks.size
+        together = senders // size == receivers // size
+        form = (together * size + senders % size) * size + receivers % size
+        first = np.unique(form, return_index=True)[1]
+    return list(zip(senders[first].tolist(), receivers[first].tolist(), strict=True))
+
+
 def _first_places(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each value, the first place at which it stands."""
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)

@@ -15,7 +15,7 @@ the times of successive collectives of the same members are summed. Any other co
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 
 from hybrid_des import collectives
@@ -103,38 +103,34 @@ class CheapestTimes:
     """
 
     def __init__(self, fabric: Fabric, sharing: str) -> None:
-        self._fabric = fabric
-        self._rounding = 0 if sharing == "fifo" else 1
+        self.fabric = fabric
+        self.rounding = 0 if sharing == "fifo" else 1
         self.message = cache(self._message)
+        self._idle = cache(partial(idle_time, fabric))
+        self._alike: dict[Hashable, tuple[int, int]] = {}
         self._around = cache(self._once_around)
         self._inside = cache(self._inside_fastest)
         self._slowest = cache(self._slowest_hop)
         self._leaving = cache(self._leave)
-        self._kinds: dict[Hashable, tuple[object, ...]] = {}
 
     def _message(self, sender: int, receiver: int, size: int) -> int:
-        return max(0, idle_time(self._fabric, sender, receiver, size) - self._rounding)
+        return max(0, self._idle(*self.like((sender, receiver)), size) - self.rounding)
+
+    def like(self, pair: tuple[int, int]) -> tuple[int, int]:
+        """The first of the pairs that exchanges of equal blocks put in each other's places: its links are looked at."""
+        return self._alike.setdefault(in_blocks(self.fabric, pair) or pair, pair)
 
     def kind_of(self, sender: int, receiver: int) -> tuple[object, ...]:
-        """The figures that determine how long a message takes: equal for equivalent routes.
-
-        Of pairs that exchanges of equal blocks put in each other's places, the links of the first are made.
-        """
-        alike = in_blocks(self._fabric, (sender, receiver)) or (sender, receiver)
-        if alike not in self._kinds:
-            self._kinds[alike] = self._figures(sender, receiver)
-        return self._kinds[alike]
-
-    def _figures(self, sender: int, receiver: int) -> tuple[object, ...]:
-        route = self._fabric.route(sender, receiver)
-        return (*route.latencies, *(self._fabric.links[name].bandwidth for name in route.links))
+        """The figures that determine how long a message takes: equal for equivalent routes."""
+        route = self.fabric.route(sender, receiver)
+        return (*route.latencies, *(self.fabric.links[name].bandwidth for name in route.links))
 
     def collective(self, group: ProcessGroup, elements: int, codec: Codec, options: Options | None = None) -> int:
         """The least time from the start of the last member to the end of some member."""
         if phases := phases_of(group, elements, codec):
             return phases * self.hops(group, elements, codec)
         if group.kind == "measured" and isinstance(options, Measured):
-            nodes = len({self._fabric.node_of[rank] for rank in group.ranks[: group.size]})
+            nodes = len({self.fabric.node_of[rank] for rank in group.ranks[: group.size]})
             return measured_time(options.table, group.size, nodes, Buffer(elements, codec).bytes)
         if group.kind in SENDING:
             return self._leaving(tuple(group.ranks), group.size, int(elements * codec.bytes_per_element))
@@ -157,12 +153,12 @@ class CheapestTimes:
             return self.message(members[1], members[0], shard)
         if algorithm in CALLS:
             hops = pairwise((*members, members[0]))
-            served = (self.message(*hop, shard) - self._fabric.route(*hop).latency for hop in hops)
+            served = (self.message(*hop, shard) - self.fabric.route(*hop).latency for hop in hops)
             return max(0, (len(members) - 1 if algorithm == "nccl-send-receive" else 1) * min(served))
         if algorithm in LIBRARY:
-            site = collectives.Site(self._fabric, members, ())
+            site = collectives.Site(self.fabric, members, ())
             return self.collective(collectives.process_group(algorithm, site, Channels()), elements, codec)
-        rings = channels(self._fabric, members)
+        rings = channels(self.fabric, members)
         shard = message_of(elements // len(rings) // len(members), codec).size
         return PHASES.get(algorithm, 0) * self._around(tuple(rings[0]), shard)
 
@@ -179,7 +175,7 @@ class CheapestTimes:
     def _slowest_hop(self, members: Sequence[int]) -> tuple[int, int, int]:
         """The hop of a ring that is slowest for a large shard, with its latency."""
         hops = [(rank, members[(i + 1) % len(members)]) for i, rank in enumerate(members)]
-        timed = [(*hop, self._fabric.route(*hop).latency) for hop in hops]
+        timed = [(*hop, self.fabric.route(*hop).latency) for hop in hops]
         return max(timed, key=lambda hop: self.message(*hop[:2], LARGE) - hop[2])
 
     def hops(self, group: ProcessGroup, elements: int, codec: Codec) -> int:
@@ -200,8 +196,8 @@ class CheapestTimes:
             return 0
         fastest = Fraction(0)
         for rank in ranks[:size]:
-            links = {self._fabric.route(rank, other).links[0] for other in ranks if other != rank}
-            bandwidths = [self._fabric.links[name].bandwidth for name in links]
+            links = {self.fabric.route(rank, other).links[0] for other in ranks if other != rank}
+            bandwidths = [self.fabric.links[name].bandwidth for name in links]
             if any(type(bandwidth) is not Fraction for bandwidth in bandwidths):  # infinite, or from a table
                 return 0
             fastest = max(fastest, sum((one for one in bandwidths if one is not None), Fraction(0)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from itertools import chain, pairwise, permutations
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
@@ -300,11 +300,13 @@ class TensorTraffic:
     def _apart_from_each_other(self, fabric: Fabric, by_messages: Mapping[str, Fraction]) -> Fraction:
         """Seconds by which the worst messages may be late for a single member."""
         assert self.flows is not None
+        # of many thousands of flows, few load their links differently
+        spent = cache(lambda loads: sum((size / bandwidth for size, bandwidth in loads), Fraction(0)))
 
         def takes(flow: Connection) -> Fraction:
-            links = (fabric.links[link] for link in fabric.route(flow.sender, flow.receiver).links)
-            each = (by_messages.get(link.name, Fraction(0)) / link.bandwidth for link in links if link.bandwidth)
-            return sum(each, Fraction(0))
+            names = filter(by_messages.get, fabric.route(flow.sender, flow.receiver).links)
+            loads = ((by_messages[name], fabric.links[name].bandwidth) for name in names)
+            return spent(tuple(load for load in loads if load[1]))
 
         worst: dict[int, Fraction] = {}
         for flow in self.flows.pipeline:

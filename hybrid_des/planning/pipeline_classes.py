@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, cached_property
 
+import numpy as np
+
+from hybrid_des.cluster.connections import unlike_pairs
 from hybrid_des.cost_model.cheapest_times import CheapestTimes
 from hybrid_des.scenario.definition import Scenario
 
@@ -54,12 +57,16 @@ class PipelineClasses:
     @cached_property
     def message(self) -> Callable[[int, int, int], int]:
         """(Sender's place, receiver's place, bytes) → the least time of a message."""
-        kinds = cache(self._kinds)
+        kinds = self._kinds
         return cache(lambda rank, peer, size: min(self.cheapest.message(*ends, size) for ends in kinds(rank, peer)))
 
-    def _kinds(self, rank: int, peer: int) -> list[tuple[int, int]]:
-        """A sender and receiver for every kind of route from one place to another."""
-        kinds: dict[object, tuple[int, int]] = {}
-        for way in self.ranks:
-            kinds.setdefault(self.cheapest.kind_of(way[rank], way[peer]), (way[rank], way[peer]))
-        return list(kinds.values())
+    @cached_property
+    def _kinds(self) -> Callable[[int, int], list[tuple[int, int]]]:
+        """(Sender's place, receiver's place) → a sender and receiver for every kind of route between them."""
+        ranks = np.array(self.ranks)
+
+        def kinds(place: int, peer: int) -> list[tuple[int, int]]:
+            pairs = unlike_pairs(self.cheapest.fabric, ranks[:, place], ranks[:, peer])
+            return list({self.cheapest.kind_of(*pair): pair for pair in reversed(pairs)}.values())
+
+        return cache(kinds)

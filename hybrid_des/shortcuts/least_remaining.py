@@ -44,8 +44,7 @@ from typing import Any
 
 from hybrid_des import collectives
 from hybrid_des.cluster.channel import Pace
-from hybrid_des.cluster.connections import in_blocks
-from hybrid_des.cluster.fabric import Fabric, by_node
+from hybrid_des.cluster.fabric import by_node
 from hybrid_des.cluster.purposes import REDUCTION
 from hybrid_des.cluster.rate import rate_of
 from hybrid_des.collectives import codecs
@@ -263,7 +262,7 @@ class _Collectives:
         groups: Sequence[tuple[ProcessGroup, ReplicaGroup]],
     ) -> None:
         self._cheapest, self._options = cheapest, scenario.gradients.options
-        self._rings = RingTimes(parts.fabric, 0 if scenario.cluster.sharing == "fifo" else 1, self._options)
+        self._rings = RingTimes(cheapest, self._options)
         self._gather = parts.reductions.gather
         self._codecs = codecs.find(scenario.gradients.codec).build(), codecs.find(SIXTEEN_BITS).build()
         self._groups: dict[tuple[int, int, int], list[tuple[ProcessGroup, ReplicaGroup]]] = defaultdict(list)
@@ -336,15 +335,13 @@ class RingTimes:
     """The least times of collectives around rings on one fabric, in picoseconds.
 
     Args:
-        fabric: the wiring.
-        rounding: picoseconds by which a message may arrive earlier than its time on idle links says.
+        cheapest: the least times of messages.
         options: of the collectives.
     """
 
-    def __init__(self, fabric: Fabric, rounding: int, options: collectives.Given = None) -> None:
-        self._fabric, self._rounding, self._options = fabric, rounding, options
+    def __init__(self, cheapest: CheapestTimes, options: collectives.Given = None) -> None:
+        self._cheapest, self._fabric, self._options = cheapest, cheapest.fabric, options
         self._around = cache(self._once_around)
-        self._alike: dict[Hashable, tuple[int, int]] = {}
 
     def of(self, kind: str, group: ProcessGroup, elements: int, codec: Codec) -> int | None:
         """The least time of a collective of this name in a group; None if it does not go around rings."""
@@ -380,7 +377,7 @@ class RingTimes:
 
     def _once_around(self, members: Sequence[int], steps: int, size: int, paces: Paces | None) -> int:
         """The least time of so many steps around a ring, whoever of the members begins last."""
-        pairs = [*map(self._like, zip(members, (*members[1:], members[0]), strict=True))]
+        pairs = [*map(self._cheapest.like, zip(members, (*members[1:], members[0]), strict=True))]
         known = {pair: self._hop(*pair, size, paces) for pair in dict.fromkeys(pairs)}
         hops = [known[pair] for pair in pairs]
         if len(set(hops)) == 1:
@@ -389,10 +386,6 @@ class RingTimes:
             times = [time for time, _ in hops]
             return steps // (len(hops) - 1) * (sum(times) - max(times))
         return min(_queued([hops[(first + step) % len(hops)] for step in range(steps)]) for first in range(len(hops)))
-
-    def _like(self, pair: tuple[int, int]) -> tuple[int, int]:
-        """The first of the pairs that exchanges of equal blocks put in each other's places: its links are looked at."""
-        return self._alike.setdefault(in_blocks(self._fabric, pair) or pair, pair)
 
     def _hop(self, sender: int, receiver: int, size: int, paces: Paces | None) -> tuple[int, int]:
         """The time of a message on idle links, and how long it occupies the slowest of them."""
@@ -403,7 +396,8 @@ class RingTimes:
         if paces is not None:
             pace = paces[fabric.node_of[sender] != fabric.node_of[receiver]]
             slowest, latency = max(busy, rate_of(pace.bandwidth)[size]), sum(pace.latencies(route))
-        return max(0, latency + slowest - self._rounding), max(0, busy - self._rounding)
+        rounding = self._cheapest.rounding
+        return max(0, latency + slowest - rounding), max(0, busy - rounding)
 
 
 def _queued(hops: Sequence[tuple[int, int]]) -> int:

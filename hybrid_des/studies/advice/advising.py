@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
+from math import inf
 from operator import attrgetter
 
 from hybrid_des.analysis.advice import Advice, AdviceLine
@@ -87,7 +88,8 @@ class _Advising:
 
     @cached_property
     def _evaluator(self) -> Evaluator:
-        return Evaluator(self.position, self._step, self.at_once)
+        worth = (1 - LEAST) * self._step if self._peak.fits else inf
+        return Evaluator(self.position, self._step, worth, self.at_once)
 
     def advice(self) -> Advice:
         """The advice."""
@@ -126,8 +128,7 @@ class _Advising:
     def _doubtful(self, weighed: Sequence[Neighbour]) -> list[Neighbour]:
         """The plans that may be worth showing, though they are estimated not to be: their bounds do not tell."""
         unknown = (plan for plan in weighed if plan.fits and not plan.simulated)
-        among = (plan for plan in unknown if plan.least <= (1 - LEAST) * self._step)
-        return sorted(among, key=lambda plan: (self._counted(plan), plan.step))
+        return sorted(self._evaluator.hopeful(unknown), key=lambda plan: (self._counted(plan), plan.step))
 
     def _nearest(self, neighbours: Sequence[Neighbour]) -> Neighbour | None:
         """The plan that lacks the fewest bytes, if that is fewer than now; simulated."""

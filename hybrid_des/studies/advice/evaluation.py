@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from math import inf
 
 from hybrid_des.analysis.tasks import AtOnce, in_turn
 from hybrid_des.scenario.definition import Scenario
@@ -74,6 +75,7 @@ class Evaluator:
     Attributes:
         position: the plan.
         step: seconds of its step.
+        worth: seconds; a plan that takes longer is not shown.
         at_once: runs evaluations.
         counts: how many plans passed each step of the evaluation.
         events: of all simulations.
@@ -81,6 +83,7 @@ class Evaluator:
 
     position: Position
     step: float
+    worth: float = inf
     at_once: AtOnce = in_turn
     counts: Counter[str] = field(default_factory=Counter)
     events: int = 0
@@ -102,6 +105,10 @@ class Evaluator:
         """A neighbour as the plan from which further moves are made."""
         document = with_case(self.position.document, neighbour.settings, "advice")
         return Position(self.scenario(neighbour), document, neighbour.settings, neighbour.kinds)
+
+    def hopeful(self, neighbours: Iterable[Neighbour]) -> list[Neighbour]:
+        """Those that may be worth showing: not those whose bounds say that they take too long."""
+        return [plan for plan in neighbours if plan.least <= self.worth]
 
     def passed(self, step: str, neighbours: Iterable[Neighbour]) -> list[Neighbour]:
         """The neighbours that are possible after a step of the evaluation."""

@@ -20,7 +20,7 @@ MOST_PRICED = 160  # plans two moves away, the most promising by their screen
 
 
 def neighbourhood(evaluator: Evaluator, catches: Catches) -> list[Neighbour]:
-    """Every neighbour that is possible, priced; `catches`: how many a plan has."""
+    """Every neighbour that may be worth showing, priced; `catches`: how many a plan has."""
     first = [neighbour_of(evaluator.position, move) for move in moves_from(evaluator.position)]
     singles = evaluator.passed("price", evaluator.passed("screen", _distinct(first, ())))
     second = [
@@ -29,10 +29,10 @@ def neighbourhood(evaluator: Evaluator, catches: Catches) -> list[Neighbour]:
         for at in [evaluator.at(single)]
         for move in moves_from(at, fits=single.fits)
     ]
-    screened = evaluator.passed("screen", _distinct(second, singles))
+    screened = evaluator.hopeful(evaluator.passed("screen", _distinct(second, singles)))
     promising = sorted((plan for plan in screened if plan.fits), key=attrgetter("step"))[:MOST_PRICED]
     nearest = [] if promising else sorted(screened, key=attrgetter("held"))[:FROM]
-    return [*singles, *evaluator.passed("price", [*promising, *nearest])]
+    return evaluator.hopeful([*singles, *evaluator.passed("price", [*promising, *nearest])])
 
 
 def _bases(singles: list[Neighbour], catches: Catches) -> list[Neighbour]:
