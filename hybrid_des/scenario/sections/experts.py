@@ -74,7 +74,9 @@ class ExpertTraffic(PluginSection):
 
     Default by `model.written`."""
     router: Annotated[Literal["fused", "eager"], choice("fused", "eager")] = "fused"
-    """What chooses the experts: one kernel, or PyTorch's operators, as without Megatron-LM's `--moe-router-fusion`."""
+    """What chooses the experts: one kernel, or PyTorch's operators, as without Megatron-LM's `--moe-router-fusion`.
+
+    Default by `model.written`."""
     channels: Annotated[int, whole(1, MOST_CHANNELS)] | None = None
     """per-node: ranks of each node that take in tokens from other nodes. Default: all of the group's."""
     concentration: Factor | None = None
