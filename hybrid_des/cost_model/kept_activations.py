@@ -61,7 +61,7 @@ def _kept_per_token(
     layer: Layer, modules: tuple[Module, ...], tensor: int, of_expert: int, *, eager: bool, precision: str
 ) -> tuple[Kept, float]:
     """What is kept without modules that are computed again, and the part that experts receive, divided over ranks."""
-    kept = layer.kept + _converted(layer, modules, precision)
+    kept = layer.kept + _converted(layer, modules, precision) + (layer.eager if eager else Kept())
     for module in modules:
         kept -= module.kept
         kept += module.sums if module.summed and tensor > 1 else Kept()

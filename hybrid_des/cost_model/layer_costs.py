@@ -33,7 +33,7 @@ from hybrid_des.cost_model.elementwise import is_array, larger, times_up
 from hybrid_des.cost_model.kept_activations import UNCONVERTED, copied_keys, kept_bytes, weight_share
 from hybrid_des.cost_model.losses import at_a_time, gathers_logits, logits_again, widest_bytes
 from hybrid_des.cost_model.operation_times import EIGHT_BITS, ELEMENT, HEAD, OPERANDS, Device, ProductUse, Times
-from hybrid_des.workload.models.amounts import Parameters
+from hybrid_des.workload.models.amounts import NOTHING_KEPT, Parameters
 from hybrid_des.workload.models.frozen import JOINED
 from hybrid_des.workload.models.layer import Layer, Module, wider
 from hybrid_des.workload.models.operations import (
@@ -218,7 +218,7 @@ def _tiled(layer: Layer, basis: CostBasis) -> tuple[int, int]:
 
 def _behind(layer: Layer, basis: CostBasis) -> int:
     """Bytes of activations that a backward has freed when it comes to attention."""
-    kept = layer.behind
+    kept = layer.behind.kept + (layer.behind.eager if basis.operators.blocks == "eager" else NOTHING_KEPT)
     return times_up(basis.tokens, Fraction(kept.sequence, basis.regular) + Fraction(kept.tensor, basis.parallel.tensor))
 
 

@@ -152,8 +152,9 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
     yield from misfits_of_experts(parallel, scenario.outer_groups)
     every, batch = scenario.gradients.every, scenario.batch
     yield from misfits_of_data(scenario.data, parallel, scenario.schedule, network=network, batch=batch, every=every)
-    routings = [layer.routing for layer in network.layers if layer.routing]
-    yield from misfits_of_loads(scenario.experts, [routing.count for routing in routings], parallel.expert)
+    counts = [layer.routing.count for layer in network.layers if layer.routing]
+    sends = any(layer.dispatched for layer in network.layers)
+    yield from misfits_of_loads(scenario.experts, counts, parallel.expert, sends=sends)
     of_blocks = [{module.name for module in layer.modules} for layer in network.layers if layer.is_block]
     held, kinds = set().union(*of_blocks), getattr(scenario.model.options, "kinds", None)
     if isinstance(scenario.recompute, tuple) and (lacks := set(scenario.recompute) - held):

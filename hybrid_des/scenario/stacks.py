@@ -1,20 +1,23 @@
 """What a software stack does by default: what it fuses, its attention and experts, its host, and gradients.
 
-| `model.written` | blocks, loss | attention | products of experts | `efficiency.launch` |
+| `model.written` | blocks, loss | attention | products, router of experts | `efficiency.launch` |
 |---|---|---|---|---|
-| megatron | fused, fused | cudnn | per-expert | 115 us |
-| deepspeed | fused, eager | cudnn | per-expert | 115 us |
-| pytorch, transformers | eager, eager | flash-2 | fused | 115 us |
-| compiled | fused, compiled | flash-2 | fused | 115 us |
-| jax | fused, compiled | cudnn | fused | 0 |
+| megatron | fused, fused | cudnn | per-expert, fused | 115 us |
+| deepspeed | fused, eager | cudnn | per-expert, fused | 115 us |
+| pytorch | eager, eager | flash-2 | fused, fused | 115 us |
+| transformers | eager, eager | flash-2 | fused, eager | 115 us |
+| compiled | fused, compiled | flash-2 | fused, fused | 115 us |
+| jax | fused, compiled | cudnn | fused, fused | 0 |
 
 Megatron-LM: fused norms, rotations and activations of TransformerEngine, and a call of cuBLAS for each expert
 (general_grouped_gemm in its cpp_extensions). Megatron-DeepSpeed has Megatron-LM's fused kernels of 2021, whose loss is
 a chain of operators of PyTorch in 32 bits (megatron/mpu/cross_entropy.py). PyTorch takes FlashAttention-2 for
 scaled_dot_product_attention (docs.pytorch.org), and one kernel for all experts (torch._grouped_mm, in torchtitan's
-models/moe); torch.compile joins what is between products (compiled). XLA compiles a step into one program, whose
-kernels are launched without Python, takes cuDNN's attention (openxla.org, "GPU architecture"), and multiplies experts
-in one kernel (jax.lax.ragged_dot).
+models/moe); torch.compile joins what is between products (compiled). Hugging Face's transformers multiply experts so,
+too, since release 5 (grouped_mm: get_correct_experts_implementation in modeling_utils.py; before it, and without
+PyTorch 2.9, expert by expert), and choose them by operators of PyTorch (models/qwen3_moe, mixtral). XLA compiles a step
+into one program, whose kernels are launched without Python, takes cuDNN's attention (openxla.org, "GPU architecture"),
+and multiplies experts in one kernel (jax.lax.ragged_dot).
 
 115 us per operator of a layer as `Layer.kernels` counts them, of which each is several kernels and autograd nodes of an
 eager stack: layers of an A100's host take at least 3.0 to 3.9 ms for 13 operators of forward and 19 of backward (the 32
@@ -75,7 +78,7 @@ class Stack(NamedTuple):
         overlaps: whether that reduces gradients during the backward.
         rule: its rule of buckets where gradients are reduced then.
         besides: who uses it otherwise.
-        blocks, loss, attention, kernel, launch: as in the scenario.
+        blocks, loss, attention, kernel, router, launch: as in the scenario.
         keeps_converted: whether products in few bits keep inputs as they converted them.
         interleaves: whether tensors have all samples of a micro-batch token by token, not one after the other.
         gathers: bytes of a backward that gathers keys and values, per element of a token's queries, of its keys and
@@ -90,6 +93,7 @@ class Stack(NamedTuple):
     loss: str = "fused"
     attention: str = "cudnn"
     kernel: str = "per-expert"
+    router: str = "fused"
     launch: str = "115 us"
     keeps_converted: bool = True
     interleaves: bool = True
@@ -103,7 +107,7 @@ STACKS: Mapping[str, Stack] = {
     "megatron": Stack("Megatron-LM", besides="; NeMo's recipes overlap"),
     "deepspeed": Stack("Megatron-DeepSpeed", loss="eager"),
     "pytorch": _EAGER,
-    "transformers": _EAGER,
+    "transformers": _EAGER._replace(router="eager"),
     "compiled": _PYTORCH._replace(loss="compiled"),
     "jax": _PYTORCH._replace(name="JAX", loss="compiled", attention="cudnn", launch="0 us", gathers=(0, 0, 4)),
 }  # by the value of `model.written`
@@ -121,7 +125,7 @@ def stack_of(model: object) -> Stack | None:
 
 def fill_as_stack(efficiency: dict[str, object], filled: dict[str, object]) -> None:
     """Complete `operators`, `experts` and `efficiency.launch` by what the model's stack does."""
-    model, usual = filled["model"], STACKS["megatron"]
+    model = filled["model"]
     stack = stack_of(model)
     if stack is None or not isinstance(model, dict):
         return
@@ -129,12 +133,17 @@ def fill_as_stack(efficiency: dict[str, object], filled: dict[str, object]) -> N
     given = filled.get("operators")
     if isinstance(given, dict) and given.get("attention") == "plain":
         model.setdefault("attention", "plain")
-    own = {key: getattr(stack, key) for key in ("blocks", "loss") if getattr(stack, key) != getattr(usual, key)}
+    own = _own(stack, "blocks", "loss")
     if model.get("attention", "flash") == "flash" and stack.attention in kernels_of(filled.get("cluster")):
         own["attention"] = stack.attention
     _fill_in(filled, "operators", own)
-    if model.get("experts") and stack.kernel != usual.kernel:
-        _fill_in(filled, "experts", {"kernel": stack.kernel})
+    if model.get("experts"):
+        _fill_in(filled, "experts", _own(stack, "kernel", "router"))
+
+
+def _own(stack: Stack, *keys: str) -> dict[str, str]:
+    """Those of some values that are not Megatron-LM's, which are the defaults of keys."""
+    return {key: getattr(stack, key) for key in keys if getattr(stack, key) != getattr(STACKS["megatron"], key)}
 
 
 def _fill_in(filled: dict[str, object], name: str, own: Mapping[str, str]) -> None:

@@ -11,6 +11,8 @@ from hybrid_des.planning.planner import parts_of
 H, HEADS, KEYS, F, V, S = 512, 8, 128, 1024, 4096, 4096  # sizes; keys: elements of a token's keys, and of its values
 MODEL = {"layers": 2, "hidden": H, "heads": HEADS, "kv_heads": 2, "ffn": F, "vocab": V, "sequence": S, "qk_norm": True}
 SHARDED = {"parallel": {"data": 2}, "sharding": "zero-3", "gradients": {"codec": "fp32"}}
+ACTIVE = 2
+EXPERTS = {"experts": {"count": 8, "active": ACTIVE, "ffn": 256}}
 BLOCK = H * (H + 2 * KEYS) + H * H + 3 * H * F + 2 * H + 2 * (H // HEADS)  # parameters
 
 
@@ -102,6 +104,52 @@ def test_autograd_keeps_norms_in_32_bits_and_normalized():
     assert block("transformers", parallel=shared).kept * 2 - saved.kept == S * 2 * H  # attention's result twice
     sent = [block(written, parallel=shared).forward[0].size for written in ("pytorch", "transformers")]
     assert sent[0] == HEADS // 2 * sent[1]
+
+
+def test_fused_operators_keep_inputs_of_norms_in_16_bits():
+    """Such as Liger's, which the launch of a job names."""
+    fused = {"blocks": "fused"}
+    less = 2 * 2 * (2 * H + H + KEYS)
+    for more in ({}, {"model": EXPERTS}):
+        assert block("transformers", **more).kept - block("transformers", operators=fused, **more).kept == S * less
+    again = (
+        block("transformers", recompute=["layernorm"]),
+        block("transformers", recompute=["layernorm"], operators=fused),
+    )
+    assert again[0].kept - again[1].kept == S * 2 * 2 * (H + KEYS)  # of queries and keys, which it does not repeat
+
+
+def test_experts_of_transformers_are_copied_operator_by_operator():
+    """A token's vector for each expert: gathered, zeroed, weighed, zeroed, put back and summed."""
+    passes = dict.fromkeys(("megatron", "pytorch", "transformers"))
+    for written in passes:
+        layer, run = block(written, model=EXPERTS), scenario(written, model=EXPERTS)
+        took = {one.name: times for one, times in layer.operations}
+        passes[written] = [round(time * 3350e9 * float(run.efficiency.memory)) for time in took["routing"][:2]]
+        assert ("queries" in took) == (written == "transformers")  # attention as in a dense model
+        eager = written == "transformers"
+        assert (run.experts.kernel, run.experts.router) == (
+            "per-expert" if written == "megatron" else "fused", "eager" if eager else "fused")  # fmt: skip
+    assert passes["megatron"] == passes["pytorch"] == [8 * ACTIVE * S * H] * 2
+    assert passes["transformers"] == [22 * ACTIVE * S * H, 36 * ACTIVE * S * H]
+
+
+def test_experts_of_transformers_keep_results_and_norms():
+    norms, results = 2 * 2 * (2 * H + H + KEYS), 2 * ACTIVE * H
+    kept = {written: block(written, model=EXPERTS).kept for written in ("megatron", "pytorch", "transformers")}
+    assert kept["pytorch"] - kept["megatron"] == S * results
+    assert kept["transformers"] - kept["pytorch"] == S * norms
+    shared = {**EXPERTS, "experts": {**EXPERTS["experts"], "shared": 1}}
+    names = [one.name for one, _ in block("transformers", model=shared).operations]
+    assert {"shared MLP gate", "shared MLP up", "shared MLP down"} <= {*names}
+
+
+def test_norms_of_transformers_are_kept_beside_any_mixer():
+    """Also where attention is that of Megatron-LM, as DeepSeek's latent one."""
+    sizes = {"query": 64, "key_value": 64, "nope": 32, "rope": 32, "value": 32}
+    latent = {"latent": sizes, "kv_heads": None, "qk_norm": False, **EXPERTS}
+    kept = {written: block(written, model=latent).kept for written in ("pytorch", "transformers")}
+    assert kept["transformers"] - kept["pytorch"] == S * 2 * 2 * 2 * H
 
 
 @pytest.mark.parametrize(

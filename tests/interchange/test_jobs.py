@@ -131,6 +131,18 @@ def test_blocks_of_keys_that_pytorch_passes_on_are_a_ring(tmp_path):
     assert read_job([job]).values["parallel.context_method"] == "ring"
 
 
+def test_kernels_of_experts_that_no_job_names_are_said(tmp_path):
+    """Of Hugging Face's models: what multiplies the experts follows from a release; Liger's kernels fuse blocks."""
+    text = "model_name_or_path: {}\nper_device_train_batch_size: 1\nuse_liger_kernel: {}\n"
+    said = {}
+    for name, liger in [("Qwen/Qwen3-30B-A3B", "true"), ("Qwen/Qwen3-8B", "false")]:
+        imported = read_job([written(tmp_path, text.format(name, liger))], fixed={"cluster.nodes": 1})
+        assert imported.values["model.written"] == "transformers"
+        assert imported.values.get("operators.blocks") == ("fused" if liger == "true" else None)
+        said[name] = [line for line in imported.assumed if line.startswith("experts.kernel: fused")]
+    assert [len(lines) for lines in said.values()] == [1, 0]
+
+
 def test_operators_of_latent_attention_are_asked_for(tmp_path):
     text = "model: {name: deepseek_v3, flavor: 671B}\ntraining: {seq_len: 4096, local_batch_size: 4}\n"
     file = written(tmp_path, text)

@@ -74,7 +74,9 @@ class ExpertTraffic(PluginSection):
 
     Default by `model.written`."""
     router: Annotated[Literal["fused", "eager"], choice("fused", "eager")] = "fused"
-    """What chooses the experts: one kernel, or PyTorch's operators, as without Megatron-LM's `--moe-router-fusion`."""
+    """What chooses the experts: one kernel, or PyTorch's operators, as without Megatron-LM's `--moe-router-fusion`.
+
+    Default by `model.written`."""
     channels: Annotated[int, whole(1, MOST_CHANNELS)] | None = None
     """per-node: ranks of each node that take in tokens from other nodes. Default: all of the group's."""
     concentration: Factor | None = None
@@ -181,15 +183,24 @@ def misfits_of_streams(
         yield misfit("communicates layer by layer; expected none or zero-1", "sharding", "experts.streams")
 
 
-def misfits_of_loads(experts: ExpertTraffic, counts: Sequence[int], expert: int) -> Iterator[Problem]:
-    """Loads and placements that do not fit the model, whose layers with experts have these numbers of them."""
+def misfits_of_loads(experts: ExpertTraffic, counts: Sequence[int], expert: int, *, sends: bool) -> Iterator[Problem]:
+    """Loads and placements that do not fit the model, and all keys that it does not read.
+
+    Args:
+        experts: the section.
+        counts: numbers of experts of the layers whose routing is known.
+        expert: ranks that share them.
+        sends: whether any layer sends tokens to experts, such as one of a user's own kind whose routing is not known.
+    """
     given = [f"experts.{name}" for name in experts.sources]
     for another in given[1:]:
         yield misfit(f"given with {given[0].partition('.')[2]}; give only one of the two", another, given[0])
     if not counts:
-        more = {"experts.placement": experts.moved, "experts.capacity_factor": experts.capacity_factor}
-        for path in (*given, *(path for path, value in more.items() if value)):
-            yield misfit("this model has no experts", path, "model")
+        usual, of_loads = ExpertTraffic(), (*experts.sources, "placement", "capacity_factor")
+        for name in of_loads if sends else experts.own_keys():
+            if getattr(experts, name) != getattr(usual, name):
+                message = f"this model has no experts{' whose routing is known' if sends else ''}; expected no such key"
+                yield misfit(message, f"experts.{name}", "model")
         return
     yield from _misfits_of_table(experts.loads, counts)
     if experts.redraw is not None and not experts.drawn:

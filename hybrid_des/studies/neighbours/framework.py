@@ -13,7 +13,10 @@ from hybrid_des.workload.models.kinds.transformer import Transformer
 
 MEGATRON = "Megatron-LM"
 TORCHTITAN = "torchtitan"
-STARTED_BY = {"megatron": MEGATRON, "deepspeed": MEGATRON, "pytorch": TORCHTITAN, "compiled": TORCHTITAN}
+STARTED_BY = {
+    "megatron": MEGATRON, "deepspeed": MEGATRON, "pytorch": TORCHTITAN, "compiled": TORCHTITAN,
+    "transformers": TORCHTITAN,  # by its experiments/transformers_modeling_backend
+}  # fmt: skip
 OF_MEGATRON = ("1f1b", "interleaved-1f1b")
 LAUNCHES: dict[str, Callable[[Scenario], Launch]] = {MEGATRON: megatron, TORCHTITAN: torchtitan}
 

@@ -152,7 +152,8 @@ class Block(AttentionKeys):
     There queries, keys, values and both halves of a gated MLP are products of their own; keys and values are copied for
     every query head, and context ranks exchange the copies; tensors begin with the batch, so that what tensor ranks
     gather or scatter along sequences is copied; and products of few bits convert their operands again in backwards.
-    transformers: as Hugging Face's, which copies no keys and values, and keeps what its eager operators save.
+    transformers: as Hugging Face's, with experts too, which copies no keys and values, and keeps what its eager
+    operators save.
     It also sets what is fused, the kernels of attention and experts, and launches (hybrid_des/scenario/stacks.py)."""
 
     @property
@@ -169,12 +170,11 @@ class Block(AttentionKeys):
 
     @property
     def pytorch(self) -> bool:
-        """Whether it is written as torchtitan's Llama; its experts and other mixers are those of Megatron-LM."""
+        """Whether it is written as torchtitan's Llama, or Hugging Face's; other mixers are those of Megatron-LM."""
         plain = self.mixing == ("attention",) and self.plain_core and self.qk_norm != "layer"
-        dense = (
-            self.ffn is not None and self.experts is None and self.norms is None and not (self.parallel or self.streams)
-        )
-        return self.written in ("pytorch", "transformers", "compiled") and plain and dense
+        half = self.ffn is not None if self.experts is None else self.autograd
+        usual = half and self.norms is None and not (self.parallel or self.streams)
+        return self.written in ("pytorch", "transformers", "compiled") and plain and usual
 
     @property
     def autograd(self) -> bool:
@@ -183,8 +183,8 @@ class Block(AttentionKeys):
 
     @property
     def saved(self) -> int:
-        """What is kept of a norm, relative to its input: that, or the same in 32 bits and normalized in 16."""
-        return 3 if self.autograd and self.norm == "rms" else 1
+        """What eager operators keep of a norm besides its input, relative to that: 32 bits of it, and the result."""
+        return 2 if self.autograd and self.norm == "rms" else 0
 
     @property
     def head(self) -> int:

@@ -30,7 +30,7 @@ PRODUCTS = {  # what an adapter may be beside, and its products by name; of a jo
     "keys": (JOINED, "keys", "keys and values up"),
     "values": (JOINED, "values", "keys and values up"),
     "output": ("attention output",),
-    "up": ("MLP up", "MLP gate", "shared MLP up"),
+    "up": ("MLP up", "MLP gate", "shared MLP up", "shared MLP gate"),
     "down": ("MLP down", "shared MLP down"),
 }
 

@@ -56,6 +56,7 @@ class Module(NamedTuple):
     sends: bool = False
 
 
+NO_MODULE = Module("", (), NOTHING_KEPT)
 MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts", "mhc")
 
 OFFLOADED = (
@@ -75,6 +76,7 @@ class Part:
         gathered: bytes per token that the forward of tensor ranks gathers beside the inputs of halves, with sequence
             parallelism: for what each of them computes of all tokens.
         offloads: the inputs of modules that the host may hold.
+        eager: what is kept besides where every operator is a kernel of its own.
     """
 
     operations: tuple[Operation, ...] = ()
@@ -85,6 +87,7 @@ class Part:
     modules: tuple[Module, ...] = ()
     gathered: int = 0
     offloads: tuple[Module, ...] = ()
+    eager: Kept = NOTHING_KEPT
 
     @property
     def tensors(self) -> tuple[Parameters, ...]:
@@ -128,7 +131,7 @@ class Layer(Part):
         shares: number of an earlier block whose keys and values it uses, from 0; None: it has its own.
         frozen: parameters without a gradient, beside `parameters`.
         quantised: whether its products are in the bits of the scenario's precision, or else in 16.
-        behind: the part of `kept` that its backward has freed when it comes to attention.
+        behind: the part of `kept` and `eager` that its backward has freed when it comes to attention.
         gradient: bytes per token of the gradient of its result, where that exists until the backward ends.
         passed: whether nothing before it, and nothing in it, is trained, so that it has no backward.
         streams: residual streams of `output` bytes each that are passed on.
@@ -148,7 +151,7 @@ class Layer(Part):
     passed: bool = False
     streams: int = 1
     quantised: bool = True
-    behind: Kept = NOTHING_KEPT
+    behind: Module = NO_MODULE
     gradient: int = 0
 
     @cached_property
@@ -205,15 +208,16 @@ def wider(layer: Layer, times: int) -> Layer:
 
     Masks of dropout, which have a byte each, count as elements.
     """
-    modules = [
+    behind, *modules = [
         one._replace(kept=one.kept * times, bytes=one.bytes * times, sums=one.sums * times, eager=one.eager * times)
-        for one in layer.modules
+        for one in (layer.behind, *layer.modules)
     ]
     return replace(
         layer,
         operations=tuple(one if one.name == "loss" else _moving_more(one, times) for one in layer.operations),
         kept=layer.kept * times,
-        behind=layer.behind * times,
+        eager=layer.eager * times,
+        behind=behind,
         gradient=layer.gradient * times,
         modules=tuple(modules),
         offloads=tuple(one._replace(kept=one.kept * times) for one in layer.offloads),

@@ -33,7 +33,7 @@ def test_a_named_model_keeps_stack_and_plan(run, tmp_path, zero):
     code, out, _ = run("init", "mine", "--from-job", zero, *settings, "--json", "--out", tmp_path)
     facts = json.loads(out)
     scenario = load(tmp_path / "mine.yaml")
-    assert (code, facts["unknown"], scenario.model.options.written) == (0, [], "pytorch")
+    assert (code, facts["unknown"], scenario.model.options.written) == (0, [], "transformers")
     assert (scenario.parallel.data, scenario.sharding, scenario.schedule.microbatch_size) == (16, "zero-3", 2)
     assert "zero_optimization.stage: 3 is sharding zero-3" in facts["read"]
 

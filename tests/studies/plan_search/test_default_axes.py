@@ -44,6 +44,13 @@ def test_what_the_file_states_of_layout_and_schedule_varies():
     assert "parallel.context" not in varied
 
 
+def test_hugging_face_models_have_the_schedules_of_pytorch():
+    def kinds(written):
+        return {plan["schedule.kind"] for plan in plans_in(settings(model={**TINY, "written": written}))}
+
+    assert kinds("transformers") == kinds("pytorch")
+
+
 def test_what_is_not_varied_stays_as_the_file_has_it():
     for scenario in possible(settings()):
         assert (scenario.sharding, scenario.gradients.bucket, scenario.parallel.context) == ("zero-1", 10**6, 1)

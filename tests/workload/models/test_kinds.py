@@ -2,7 +2,8 @@
 
 import pytest
 
-from hybrid_des.errors import UsageError
+from hybrid_des import load
+from hybrid_des.errors import ScenarioError, UsageError
 from hybrid_des.options import attribute_docstrings
 from hybrid_des.registry import import_file
 from hybrid_des.workload.models import kinds
@@ -101,3 +102,20 @@ def test_every_kind_explains_itself_and_its_options():
         entry = kinds.find(name)
         assert entry.facts["summary"]
         assert entry.options.model_fields.keys() <= attribute_docstrings(entry.options).keys()
+
+
+def test_keys_of_experts_count_where_a_kind_sends_tokens(tmp_path):
+    """Of its layers no routing is known: how tokens travel is read, how many want each expert is not."""
+    file = tmp_path / "sending.py"
+    sending = MINE.replace("square-of-a-test", "sending-of-a-test").replace(
+        "output=2", "dispatched=4 * width, output=2"
+    )
+    file.write_text(sending)
+    import_file(file)
+    values = {
+        "model": {"kind": "sending-of-a-test", "width": 64}, "cluster": {"gpu": "h100"},
+        "parallel": {"data": 2}, "schedule": {"kind": "1f1b", "microbatches": 1},
+    }  # fmt: skip
+    assert load({**values, "experts": {"dispatch": "fp8"}}).experts.dispatch == "fp8"
+    with pytest.raises(ScenarioError, match=r"experts\.power_law: this model has no experts whose routing is known"):
+        load({**values, "experts": {"power_law": 1}})

@@ -16,6 +16,13 @@ from hybrid_des.workload.models.layer import Module, Part, linear, offload, weig
 from hybrid_des.workload.models.operations import Elementwise, Gemm
 from hybrid_des.workload.models.sections import GATED, Experts
 
+# bytes that forward and backward of routing read and write per element of a token's vectors, one for each expert: by
+# Megatron-LM to put tokens in order and back; by Hugging Face's transformers to gather them (4), zero those of other
+# ranks' experts (4), multiply results by weights (4), zero (4), put them back (4) and add them up (2). Its backward
+# copies the gradient (2), scatters it into zeros (8), zeroes (4), forms gradients of results and weights (12), zeroes
+# (4) and adds up (6): grouped_mm_experts_forward in integrations/moe.py, release 5
+COPIED, COPIED_EAGERLY = (8, 8), (22, 36)
+
 
 def second_half(options: Block) -> Part:
     """The MLP, the experts, or both; nothing for a block without."""
@@ -46,7 +53,7 @@ def mlp(options: Block, ffn: int, prefix: str = "") -> Part:
     halves = options.pytorch and options.mlp in GATED
     own = ("MLP gate",) if halves else ()
     operations = tuple(f"{prefix}{each}" for each in (*own, "MLP up", "activation", "MLP down"))
-    gate = linear("MLP gate", h, ffn, "columns", bias=options.bias) if halves else Part()
+    gate = linear(f"{prefix}MLP gate", h, ffn, "columns", bias=options.bias) if halves else Part()
     return (
         gate
         + linear(f"{prefix}MLP up", h, ffn if halves else up, "columns", bias=options.bias, shares=halves)
@@ -63,9 +70,9 @@ def routed(options: Block, experts: Experts) -> Part:
     count, active, length = experts.count, experts.active, experts.latent or h
     share = Fraction(active, count)
     inner = ELEMENT * active * (up + ffn)
-    copies = 2 * 2 * ELEMENT * active * length  # read and written, there and back
+    forward, backward = (size * active * length for size in (COPIED_EAGERLY if options.autograd else COPIED))
     products = (
-        Elementwise("routing", copies, copies, "sequence", expert=True, kernels=6),
+        Elementwise("routing", forward, backward, "sequence", expert=True, kernels=6),
         Gemm("experts up", up, length, "columns", share, count, expert=True),
         _activation(options, "experts' activation", active * ffn, expert=True),
         Gemm("experts down", length, ffn, "rows", share, count, expert=True),

@@ -9,7 +9,8 @@ Amounts are per token, as in `hybrid_des.workload.models.layer`; h is the hidden
 Hugging Face's transformers (models/qwen3/modeling_qwen3.py, integrations/sdpa_attention.py) passes keys and values on
 without copies (enable_gqa). Autograd keeps, of a norm, its input in 32 bits and the normalized one in 16; of the MLP,
 the activation's result, which takes the place of a gradient, so that the most at a time is the same. The gradient of
-the block's result exists besides, for the residual.
+the block's result exists besides, for the residual. A kernel that fuses a norm keeps its input in 16 bits (Liger's, in
+github.com/linkedin/Liger-Kernel, ops/rms_norm.py).
 """
 
 from dataclasses import replace

@@ -147,8 +147,8 @@ class Transformer(Block):
 @lru_cache(maxsize=16)  # many scenarios of one model, as in sweeps and searches
 def transformer(options: Transformer) -> Model:
     """Embedding, blocks, and logits with loss."""
-    of_blocks, multiplies = block_options(options), options.written in ("pytorch", "compiled")
-    if options.written != "megatron" and not all(one.pytorch for one in of_blocks):
+    of_blocks, multiplies = block_options(options), options.written in ("pytorch", "transformers", "compiled")
+    if options.written not in ("megatron", "transformers") and not all(one.pytorch for one in of_blocks):
         copies = {id(one): one.model_copy(update={"written": "megatron"}) for one in (options, *of_blocks)}
         options, *of_blocks = [copies[id(one)] for one in (options, *of_blocks)]
     ends = (*_predictions(options, of_blocks[-1]), _logits(options))
@@ -269,7 +269,9 @@ def _block(options: Block) -> Layer:
     how: dict[str, Any] = {
         "halves": residuals_of(options),
         "streams": options.streams or 1,
-        "behind": second.kept + Kept(sequence=ELEMENT * h * options.saved),
+        "behind": Module(
+            "behind", (), second.kept + Kept(sequence=ELEMENT * h), eager=Kept(sequence=ELEMENT * h * options.saved)
+        ),
         "gradient": ELEMENT * h if options.autograd else 0,
     }
     if experts is not None:
@@ -305,13 +307,16 @@ def _norms(options: Block, count: int, readers: Sequence[str]) -> Part:
     moved = (4 * count + 7 * adds) * h, (6 * count + 9 * adds) * h
     eager = eager_norms(h, count, adds, layer=options.norm == "layer")
     passes = Elementwise("norms and residuals", *moved, "sequence", kernels=count + adds, eager=eager)
-    inputs = Kept(sequence=count * ELEMENT * h * options.saved)
+    inputs = Kept(sequence=count * ELEMENT * h)
+    saved = inputs * options.saved
     masks = Kept(sequence=residuals_of(options) * h if options.mlp == "gelu" else 0)
-    again = Module("layernorm", (), inputs, bytes=2 * count * ELEMENT * h, unconverted=tuple(readers))
+    again = Module(
+        "layernorm", (), inputs, bytes=2 * count * ELEMENT * h, eager=Kept() - saved, unconverted=tuple(readers)
+    )
     halves = residuals_of(options)
     names = ["attn_norm", "mlp_norm"] if options.mixing else ["mlp_norm"]
     each = [offload(name, sequence=count * h // halves) for name in names[:halves]]
-    return sum(each, Part((passes,), kept=inputs + masks, modules=(again,)))
+    return sum(each, Part((passes,), kept=inputs + masks, modules=(again,), eager=saved))
 
 
 def _checkpointed(options: Block) -> Part | None:

@@ -58,7 +58,8 @@ def _norms(block: Block, queries: int, keys: int) -> Part:
     sizes = [size for size in (queries, keys) if size]
     whole = [Parameters(tensor=size) for size in sizes]
     own = whole if block.qk_norm == "layer" else [Parameters(replicated=block.head)] * len(sizes)
-    return Part((passes,), kept=Kept(tensor=ELEMENT * width * block.saved)) + weights(*own)
+    kept = Kept(tensor=ELEMENT * width)
+    return Part((passes,), kept=kept, eager=kept * block.saved) + weights(*own)
 
 
 def gating(width: int, gate: int) -> Part:
