@@ -22,7 +22,6 @@ from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache, cached_property, partial
-from typing import NamedTuple
 
 from hybrid_des.cluster.self_contention import Groups
 from hybrid_des.cluster.symmetry import nonisomorphic, nonisomorphic_along
@@ -83,13 +82,6 @@ EXPERT_CALL = 9 / 115
 # GPUs (ROCm/TransformerEngine, pull request 598); NVIDIA's launches each too (pytorch/csrc/extensions/cast.cpp)
 EXPERT_CONVERSION = 4.5 / 115
 OVERHEAD_OF_MEMBERS = 0.2  # of a collective's overhead, for each member but the first
-
-
-class Launched(NamedTuple):
-    """Kernels of a layer's forward and backward that the host launches, and their shares of all."""
-
-    kernels: tuple[int, int]
-    shares: tuple[float, float]
 
 
 def costs_of_layer(basis: CostBasis, times: CollectiveTimes, layer: Layer, number: int) -> StageCosts:
@@ -339,26 +331,31 @@ class Costing:
 
     def _passes(self, layer: Layer, costs: LayerCosts) -> tuple[float, float]:
         """Seconds of forward and backward: of computation, its launches, or copies to and from the host, beside it."""
-        launched = self._launched(layer)
-        overhead = float(self.efficiency.layer_overhead) if layer.place == "block" else 0.0
-        floors = [overhead * share * (1 + way) for way, share in enumerate(launched.shares)]
-        further = self._merging(costs), self._for_experts(layer), self._converting(layer)
-        kernels = [sum(each) for each in zip(launched.kernels, *further, strict=True)]
-        calls = self._calls(costs)
-        if is_any(costs.again):
-            kernels[1] += kernels[0]
-            floors[1] += floors[0]
-        launches = [float(self.efficiency.launch) * sum(each) for each in zip(kernels, calls, strict=True)]
-        there, back = map(max, floors, launches)
+        there, back = self._launching(layer, costs) if self.basis.cuda_graphs != "full" else (0.0, 0.0)
         computed = costs.times.input + costs.times.weight + costs.again
         copies = [size / self._host for size in self._copied(costs)]
         before = 0.0
         if self._loses_lead(layer):
             inside = [took.forward for one, took in costs.operations if getattr(one, "expert", False)]
             before = costs.times.forward - sum(inside)
-            there = max(floors[0], float(self.efficiency.launch) * (kernels[0] + AFTER_TOKENS))
         forward = before + larger(costs.times.forward - before, max(there, copies[0]))
         return forward, 0.0 if layer.passed else larger(computed, max(back, copies[1]))
+
+    def _launching(self, layer: Layer, costs: LayerCosts) -> tuple[float, float]:
+        """Seconds in which the host launches forward and backward; of those that lose its lead, what comes after."""
+        launched, shares = self._launched(layer)
+        overhead = float(self.efficiency.layer_overhead) if layer.place == "block" else 0.0
+        floors = [overhead * share * (1 + way) for way, share in enumerate(shares)]
+        further = self._merging(costs), self._for_experts(layer), self._converting(layer)
+        kernels = [sum(each) for each in zip(launched, *further, strict=True)]
+        calls = self._calls(costs)
+        if is_any(costs.again):
+            kernels[1] += kernels[0]
+            floors[1] += floors[0]
+        if self._loses_lead(layer):
+            calls = AFTER_TOKENS, calls[1]
+        launches = [float(self.efficiency.launch) * sum(each) for each in zip(kernels, calls, strict=True)]
+        return max(floors[0], launches[0]), max(floors[1], launches[1])
 
     def _loses_lead(self, layer: Layer) -> bool:
         """Whether the host launches experts only after their tokens have arrived; graphs launch all else.
@@ -372,8 +369,7 @@ class Costing:
 
     def _calls(self, costs: LayerCosts) -> tuple[int, int]:
         """Collectives of forward and backward that the host launches; with graphs of layers, those of experts."""
-        graphs = {"none": ("tensor", "context", "expert"), "layers": ("expert",), "full": ()}
-        axes = graphs[self.basis.cuda_graphs]
+        axes = ("tensor", "context", "expert") if self.basis.cuda_graphs == "none" else ("expert",)
         forward, backward = (
             sum(one.repeats * max(1, one.steps) for one in way if one.axis in axes)
             for way in (costs.forward, costs.backward)
@@ -388,7 +384,7 @@ class Costing:
     def _for_experts(self, layer: Layer) -> tuple[float, float]:
         """What the host does for experts in forward and backward besides launching kernels, in kernels' launches."""
         experts, graphs = self.basis.experts, self.basis.cuda_graphs
-        if layer.routing is None or graphs == "full":
+        if layer.routing is None:
             return 0.0, 0.0
         products = [one for one in layer.operations if isinstance(one, Gemm) and one.expert]
         held = held_experts(layer, products[0], self.basis)
@@ -413,23 +409,20 @@ class Costing:
         TransformerEngine's Linear takes its host more than twice as long in 8 bits (its issue 761); a router stays in
         16 or 32 bits.
         """
-        graphs = self.basis.cuda_graphs
-        if graphs == "full" or not self._converts(layer):
+        if not self._converts(layer):
             return 0, 0
         products = [one for one in layer.operations if isinstance(one, Gemm) and one.name != "router"]
-        launched = [one for one in products if one.expert or graphs == "none"]
+        launched = [one for one in products if one.expert or self.basis.cuda_graphs == "none"]
         return sum(not one.shares for one in launched), len(launched)
 
-    def _launched(self, layer: Layer) -> Launched:
-        """The kernels that the host launches, not a graph."""
-        if self.basis.cuda_graphs == "full":
-            return Launched((0, 0), (0.0, 0.0))
+    def _launched(self, layer: Layer) -> tuple[tuple[int, int], tuple[float, float]]:
+        """Kernels of forward and backward that the host launches, not a graph; and their shares of all."""
         whole = layer.kernels()
         if self.basis.cuda_graphs == "none":
-            return Launched(whole, (1.0, 1.0))
+            return whole, (1.0, 1.0)
         some = layer.kernels(of_experts=True)
         forward, backward = (one / max(1, of) for one, of in zip(some, whole, strict=True))
-        return Launched(some, (forward, backward))
+        return some, (forward, backward)
 
     def parts(self, layer: Layer, received: int) -> LayerCosts:
         """The computation, traffic and memory of a layer."""
