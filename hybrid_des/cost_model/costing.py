@@ -45,7 +45,6 @@ from hybrid_des.cost_model.layer_costs import (
 )
 from hybrid_des.cost_model.operation_times import ELEMENT, OPERANDS, Times
 from hybrid_des.cost_model.rank_costs import (
-    HostTimes,
     ModelStates,
     Sharding,
     StageCosts,
@@ -54,6 +53,7 @@ from hybrid_des.cost_model.rank_costs import (
 from hybrid_des.cost_model.slowdown import NONE_LOST, Slowdown
 from hybrid_des.cost_model.update import Divisions, Orthogonalisation, matrices_of
 from hybrid_des.layout import Layout
+from hybrid_des.scenario.overhead import Overhead
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.models.amounts import Parameters
 from hybrid_des.workload.models.layer import Layer
@@ -124,13 +124,13 @@ class Costing:
         self._orthogonal = basis.optimizer.iterations(basis.sharding)
         once, state = basis.accumulation.once, basis.optimizer.beside_matrices
         of_experts = max(1, holders * parallel.tensor // (parallel.expert * parallel.of_expert))
+        updates = basis.shards.outside == "zero-1"  # whether all groups together divide the optimizer's state
         self._dense, self._experts = (
-            Sharding.of(
-                basis.sharding, group or whole, once=once, state=state,
-                updating=whole if basis.shards.outside == "zero-1" else None, weight=basis.element,
+            Sharding.of(basis.sharding, group or whole, once=once, updating=whole if updates else None)._replace(
+                state=state, weight=basis.element
             )
             for whole, group in ((holders, basis.shards.ranks), (of_experts, basis.shards.of_experts(parallel)))
-        )  # fmt: skip
+        )
         self._gradient = codecs.find(basis.accumulation.codec).build().bytes_per_element
         self._host = host_bandwidth(basis.cluster)
         reached = basis.efficiency
@@ -211,15 +211,10 @@ class Costing:
         between = chunked and layer.place == "last" and not layer.is_block  # held between forward and backward only
         reserved = costs.widest if layer.place == "last" and not between else 0  # during another layer's backward
         kept, more = (0, costs.kept) if between else (costs.kept - moved, moved)
+        held, copied = (costs.parameters, costs.frozen), copied_parameters(layer, self.basis)
         shared = ELEMENT * later if self._dense.gradients > 1 else 0  # whole until both gradients are added
         return StageCosts(
-            states=self._states(
-                (costs.parameters, costs.frozen),
-                copied_parameters(layer, self.basis),
-                layer.tensors,
-                later,
-                self._matrices(layer),
-            ),
+            states=self._states(held, copied, layer.tensors, later, self._matrices(layer)),
             forward=rounded(forward * PICOSECONDS_PER_SECOND) + waits[0],
             backward=rounded(backward * PICOSECONDS_PER_SECOND) + waits[1],
             weight=rounded(costs.times.weight * PICOSECONDS_PER_SECOND),
@@ -240,7 +235,7 @@ class Costing:
             moving=moving,
             end=not layer.is_block,
             passed=layer.passed,
-            host_times=HostTimes(*(rounded(each * PICOSECONDS_PER_SECOND) for each in host)),
+            host_times=Overhead(*(rounded(each * PICOSECONDS_PER_SECOND) for each in host)),
             alone=costs.alone + moved if costs.alone else 0,
         )
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from hybrid_des.cost_model.rank_costs import (
     WEIGHTS,
     Costs,
-    HostTimes,
     ModelStates,
     RankCosts,
     StageCosts,
@@ -148,7 +147,7 @@ def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCost
                 ModelStates(parameters, tensors=tuple((size, 0) for size in sizes)),
                 transient=again,
                 transients=(again, again),
-                host_times=HostTimes(host.forward, host.backward, host.weight),
+                host_times=host._replace(between=0),
             )
     return costs
 

@@ -104,11 +104,9 @@ class ExpertCopies:
             raise Refusal(f"experts.placement: {message}, outside pipelines")
         parameters = Fraction(layer.parameters.expert, self.loads.layers[number].count * parallel.of_expert)
         holders = basis.together * parallel.context * parallel.tensor // (parallel.expert * parallel.of_expert)
-        shared = Sharding.of(
-            basis.sharding, max(1, holders), once=basis.accumulation.once, state=basis.optimizer.state_bytes
-        )
+        shared = Sharding.of(basis.sharding, max(1, holders), once=basis.accumulation.once)
         gradient = codecs.find(basis.accumulation.codec).build().bytes_per_element
-        of_state = shared.state / shared.optimizer
+        of_state = basis.optimizer.state_bytes / shared.optimizer
         return _Sizes(*(ceil(parameters * size) for size in (gradient, Fraction(WEIGHTS), of_state)))
 
 
