@@ -98,8 +98,8 @@ def _sizes(config: Config, family: str) -> dict[str, Any]:
         UsageError: one is missing, or is no number.
     """
     sizes = {key: config.size(names) for key, names in tables.SIZES.items()}
-    if family == "falcon":
-        sizes["kv_heads"] = _falcon_heads(config, sizes["kv_heads"])
+    if family == "falcon" and not config.on("new_decoder_architecture"):  # with which alone it counts them
+        sizes["kv_heads"] = None if config.off("multi_query") else 1
     if config.on("multi_query"):
         sizes["kv_heads"] = sizes["kv_heads"] or 1
     if config.off("multi_query_attention"):
@@ -141,13 +141,6 @@ def _vision(config: Config) -> Imported:
     assumed = [] if isinstance(labels, dict) else ["model.classes: 1000: there is no id2label"]
     values = {"model.kind": "vision", **{f"model.{key}": size for key, size in sizes.items()}}
     return Imported(values, (*assumed, _BESIDE), *config.rest())
-
-
-def _falcon_heads(config: Config, stated: int | None) -> int | None:
-    """Falcon counts heads of keys and values only with its later decoder; else there is one, or one per head."""
-    if config.on("new_decoder_architecture"):
-        return stated
-    return 1 if not config.off("multi_query") else None
 
 
 def _said(config: Config) -> dict[str, Any]:
@@ -244,18 +237,15 @@ def _window(config: Config, family: tables.Family, model: Mapping[str, Any]) -> 
     kinds = _kinds(config)
     size, off = config.values.get("sliding_window", family.window), config.off("use_sliding_window")
     config.pass_over("sliding_window_pattern")
-    if type(size) is not int or size <= 0 or off or size >= model.get("sequence", 0) > 0:
+    whole = type(size) is not int or size <= 0 or off or size >= model.get("sequence", 0) > 0  # all layers have none
+    every = None if whole else _every(kinds, config.values.get("sliding_window_pattern"), family)
+    fits = every is not None and len(kinds) in (0, model["layers"])
+    if whole or fits:
         config.pass_over("sliding_window")
-        for kind, count in Counter(kinds).items():
-            if kind not in (_FULL, "") and not (off or (kind in _WINDOWS and type(size) is int)):
-                config.understand_not(f"layer_types: {count} of {len(kinds)} layers have {kind}")
-        return {}
-    every = _every(kinds, config.values.get("sliding_window_pattern"), family)
-    if every is not None and len(kinds) in (0, model["layers"]):
-        config.pass_over("sliding_window")
+    if fits:
         return {"window": size, **({"window_every": every} if every != 2 else {})}
     for kind, count in Counter(kinds).items():
-        if kind != _FULL:
+        if kind != _FULL and not (off or (whole and type(size) is int)):
             config.understand_not(f"layer_types: {count} of {len(kinds)} layers have {kind}")
     return {}
 
