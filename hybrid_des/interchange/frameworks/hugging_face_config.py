@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
+from hybrid_des.errors import LONGEST_SHOWN, UsageError, few, one_line
 from hybrid_des.interchange.frameworks import hugging_face_tables as tables
 from hybrid_des.options import describe
 
@@ -127,11 +127,6 @@ class Config:
         lines = [f"{name}: {shown(self.values[name])}" for name in left if name not in idle]
         lines += [f"{name}: another part of the model, left out" for name in parts]
         return (*lines, *self._wrong), idle
-
-
-def few(lines: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
-    return ", ".join(lines[:4]) + (f" and {len(lines) - 4} more" if len(lines) > 4 else "")
 
 
 def shown(value: Any) -> str:
