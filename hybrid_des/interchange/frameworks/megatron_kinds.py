@@ -265,12 +265,13 @@ def unsaid_of_kinds(values: Values) -> Iterator[str]:
     if not blocks:
         return
     hybrid, used = is_hybrid(values), {name for block in blocks for name in block.mixing}
+    whole = all(len(block.mixing) == 1 and block.second for block in blocks)  # of both halves
     if (
         len({repr(block.model_dump(exclude={*_DIFFER, "kinds", "pattern", "predictions"})) for block in blocks}) > 1
         or len({block.window for block in blocks} - {None}) > 1
     ):
         yield "model.kinds"
-    elif not hybrid and (used - {"attention", "latent", "delta"} or not all(map(_is_whole, blocks))):
+    elif not hybrid and (used - {"attention", "latent", "delta"} or not whole):
         yield "model.kinds" if values.get("model.kinds") else "model.mixer"
     mamba = next((block.mamba for block in blocks if block.mamba is not None), None)
     for key, usual in _OF_MAMBA.items():
@@ -281,10 +282,6 @@ def unsaid_of_kinds(values: Values) -> Iterator[str]:
     modules: Predictions | None = values.get(MODULES)
     if modules is not None and ((modules.count > 1 and modules.passes > 1) or (modules.kinds and not hybrid)):
         yield "model.predictions: kinds and passes"
-
-
-def _is_whole(block: Block) -> bool:
-    return len(block.mixing) == 1 and block.second
 
 
 KINDS = Rule(_write, _read)
