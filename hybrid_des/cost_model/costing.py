@@ -44,12 +44,7 @@ from hybrid_des.cost_model.layer_costs import (
     tied_parameters,
 )
 from hybrid_des.cost_model.operation_times import ELEMENT, OPERANDS, Times
-from hybrid_des.cost_model.rank_costs import (
-    ModelStates,
-    Sharding,
-    StageCosts,
-    without_work,
-)
+from hybrid_des.cost_model.rank_costs import ModelStates, Sharding, StageCosts, without_work
 from hybrid_des.cost_model.slowdown import NONE_LOST, Slowdown
 from hybrid_des.cost_model.update import Divisions, Orthogonalisation, matrices_of
 from hybrid_des.layout import Layout
@@ -174,12 +169,7 @@ class Costing:
         return tied_parameters(layer, self.basis)
 
     def of(
-        self,
-        layer: Layer,
-        received: int,
-        later: int,
-        plain: Layer | None = None,
-        like: StageCosts | None = None,
+        self, layer: Layer, received: int, later: int, plain: Layer | None = None, like: StageCosts | None = None
     ) -> StageCosts:
         """The costs of a layer.
 

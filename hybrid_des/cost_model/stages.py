@@ -9,15 +9,7 @@ from itertools import zip_longest
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybrid_des.cost_model.rank_costs import (
-    WEIGHTS,
-    Costs,
-    ModelStates,
-    RankCosts,
-    StageCosts,
-    Visit,
-    split,
-)
+from hybrid_des.cost_model.rank_costs import WEIGHTS, Costs, ModelStates, RankCosts, StageCosts, Visit, split
 from hybrid_des.cost_model.update import NO_UPDATE
 from hybrid_des.pipeline.plan import Action, Kind, Path, Place, Plan
 from hybrid_des.units import split_evenly
