@@ -227,8 +227,7 @@ class StageCosts:
 
     def host(self, kind: Kind) -> int:
         """Picoseconds by which the host makes an op of this kind longer; of a split backward, its input part."""
-        forward, backward, weight, _ = self.host_times
-        return {"F": forward, "W": weight}.get(kind, backward)
+        return self.host_times.held(kind, split=False)
 
     def needed(self, kind: Kind) -> int:
         """Bytes that exist only while an op of this kind runs."""
