@@ -32,6 +32,11 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 
+def few(names: Sequence[str]) -> str:
+    """The first of some names, and how many more there are."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
 def unknown(name: str, known: Iterable[str], what: str = "") -> str:
     """The message for an unknown name (of `what`), with similar known names or, if there are none, all of them."""
     choices = sorted(known)

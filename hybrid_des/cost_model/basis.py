@@ -17,14 +17,7 @@ from hybrid_des.scenario.sections.experts import ExpertTraffic
 from hybrid_des.scenario.sections.operators import Operators
 from hybrid_des.scenario.sections.optimizer import Optimizer
 from hybrid_des.scenario.sections.shards import Shards
-from hybrid_des.scenario.sections.training import (
-    ModelChoice,
-    Offload,
-    Overlap,
-    Parallel,
-    Schedule,
-    Workload,
-)
+from hybrid_des.scenario.sections.training import ModelChoice, Offload, Overlap, Parallel, Schedule, Workload
 from hybrid_des.scenario.stacks import STACKS, framework_of
 from hybrid_des.workload.models.operations import Attention, CoreForm, Scores
 

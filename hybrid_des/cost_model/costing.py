@@ -22,7 +22,6 @@ from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache, cached_property, partial
-from typing import NamedTuple
 
 from hybrid_des.cluster.self_contention import Groups
 from hybrid_des.cluster.symmetry import nonisomorphic, nonisomorphic_along
@@ -45,16 +44,11 @@ from hybrid_des.cost_model.layer_costs import (
     tied_parameters,
 )
 from hybrid_des.cost_model.operation_times import ELEMENT, OPERANDS, Times
-from hybrid_des.cost_model.rank_costs import (
-    HostTimes,
-    ModelStates,
-    Sharding,
-    StageCosts,
-    without_work,
-)
+from hybrid_des.cost_model.rank_costs import ModelStates, Sharding, StageCosts, without_work
 from hybrid_des.cost_model.slowdown import NONE_LOST, Slowdown
 from hybrid_des.cost_model.update import Divisions, Orthogonalisation, matrices_of
 from hybrid_des.layout import Layout
+from hybrid_des.scenario.overhead import Overhead
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.models.amounts import Parameters
 from hybrid_des.workload.models.layer import Layer
@@ -83,13 +77,6 @@ EXPERT_CALL = 9 / 115
 # GPUs (ROCm/TransformerEngine, pull request 598); NVIDIA's launches each too (pytorch/csrc/extensions/cast.cpp)
 EXPERT_CONVERSION = 4.5 / 115
 OVERHEAD_OF_MEMBERS = 0.2  # of a collective's overhead, for each member but the first
-
-
-class Launched(NamedTuple):
-    """Kernels of a layer's forward and backward that the host launches, and their shares of all."""
-
-    kernels: tuple[int, int]
-    shares: tuple[float, float]
 
 
 def costs_of_layer(basis: CostBasis, times: CollectiveTimes, layer: Layer, number: int) -> StageCosts:
@@ -132,13 +119,13 @@ class Costing:
         self._orthogonal = basis.optimizer.iterations(basis.sharding)
         once, state = basis.accumulation.once, basis.optimizer.beside_matrices
         of_experts = max(1, holders * parallel.tensor // (parallel.expert * parallel.of_expert))
+        updates = basis.shards.outside == "zero-1"  # whether all groups together divide the optimizer's state
         self._dense, self._experts = (
-            Sharding.of(
-                basis.sharding, group or whole, once=once, state=state,
-                updating=whole if basis.shards.outside == "zero-1" else None, weight=basis.element,
+            Sharding.of(basis.sharding, group or whole, once=once, updating=whole if updates else None)._replace(
+                state=state, weight=basis.element
             )
             for whole, group in ((holders, basis.shards.ranks), (of_experts, basis.shards.of_experts(parallel)))
-        )  # fmt: skip
+        )
         self._gradient = codecs.find(basis.accumulation.codec).build().bytes_per_element
         self._host = host_bandwidth(basis.cluster)
         reached = basis.efficiency
@@ -182,12 +169,7 @@ class Costing:
         return tied_parameters(layer, self.basis)
 
     def of(
-        self,
-        layer: Layer,
-        received: int,
-        later: int,
-        plain: Layer | None = None,
-        like: StageCosts | None = None,
+        self, layer: Layer, received: int, later: int, plain: Layer | None = None, like: StageCosts | None = None
     ) -> StageCosts:
         """The costs of a layer.
 
@@ -219,15 +201,10 @@ class Costing:
         between = chunked and layer.place == "last" and not layer.is_block  # held between forward and backward only
         reserved = costs.widest if layer.place == "last" and not between else 0  # during another layer's backward
         kept, more = (0, costs.kept) if between else (costs.kept - moved, moved)
+        held, copied = (costs.parameters, costs.frozen), copied_parameters(layer, self.basis)
         shared = ELEMENT * later if self._dense.gradients > 1 else 0  # whole until both gradients are added
         return StageCosts(
-            states=self._states(
-                (costs.parameters, costs.frozen),
-                copied_parameters(layer, self.basis),
-                layer.tensors,
-                later,
-                self._matrices(layer),
-            ),
+            states=self._states(held, copied, layer.tensors, later, self._matrices(layer)),
             forward=rounded(forward * PICOSECONDS_PER_SECOND) + waits[0],
             backward=rounded(backward * PICOSECONDS_PER_SECOND) + waits[1],
             weight=rounded(costs.times.weight * PICOSECONDS_PER_SECOND),
@@ -248,7 +225,7 @@ class Costing:
             moving=moving,
             end=not layer.is_block,
             passed=layer.passed,
-            host_times=HostTimes(*(rounded(each * PICOSECONDS_PER_SECOND) for each in host)),
+            host_times=Overhead(*(rounded(each * PICOSECONDS_PER_SECOND) for each in host)),
             alone=costs.alone + moved if costs.alone else 0,
         )
 
@@ -339,26 +316,31 @@ class Costing:
 
     def _passes(self, layer: Layer, costs: LayerCosts) -> tuple[float, float]:
         """Seconds of forward and backward: of computation, its launches, or copies to and from the host, beside it."""
-        launched = self._launched(layer)
-        overhead = float(self.efficiency.layer_overhead) if layer.place == "block" else 0.0
-        floors = [overhead * share * (1 + way) for way, share in enumerate(launched.shares)]
-        further = self._merging(costs), self._for_experts(layer), self._converting(layer)
-        kernels = [sum(each) for each in zip(launched.kernels, *further, strict=True)]
-        calls = self._calls(costs)
-        if is_any(costs.again):
-            kernels[1] += kernels[0]
-            floors[1] += floors[0]
-        launches = [float(self.efficiency.launch) * sum(each) for each in zip(kernels, calls, strict=True)]
-        there, back = map(max, floors, launches)
+        there, back = self._launching(layer, costs) if self.basis.cuda_graphs != "full" else (0.0, 0.0)
         computed = costs.times.input + costs.times.weight + costs.again
         copies = [size / self._host for size in self._copied(costs)]
         before = 0.0
         if self._loses_lead(layer):
             inside = [took.forward for one, took in costs.operations if getattr(one, "expert", False)]
             before = costs.times.forward - sum(inside)
-            there = max(floors[0], float(self.efficiency.launch) * (kernels[0] + AFTER_TOKENS))
         forward = before + larger(costs.times.forward - before, max(there, copies[0]))
         return forward, 0.0 if layer.passed else larger(computed, max(back, copies[1]))
+
+    def _launching(self, layer: Layer, costs: LayerCosts) -> tuple[float, float]:
+        """Seconds in which the host launches forward and backward; of those that lose its lead, what comes after."""
+        launched, shares = self._launched(layer)
+        overhead = float(self.efficiency.layer_overhead) if layer.place == "block" else 0.0
+        floors = [overhead * share * (1 + way) for way, share in enumerate(shares)]
+        further = self._merging(costs), self._for_experts(layer), self._converting(layer)
+        kernels = [sum(each) for each in zip(launched, *further, strict=True)]
+        calls = self._calls(costs)
+        if is_any(costs.again):
+            kernels[1] += kernels[0]
+            floors[1] += floors[0]
+        if self._loses_lead(layer):
+            calls = AFTER_TOKENS, calls[1]
+        launches = [float(self.efficiency.launch) * sum(each) for each in zip(kernels, calls, strict=True)]
+        return max(floors[0], launches[0]), max(floors[1], launches[1])
 
     def _loses_lead(self, layer: Layer) -> bool:
         """Whether the host launches experts only after their tokens have arrived; graphs launch all else.
@@ -372,8 +354,7 @@ class Costing:
 
     def _calls(self, costs: LayerCosts) -> tuple[int, int]:
         """Collectives of forward and backward that the host launches; with graphs of layers, those of experts."""
-        graphs = {"none": ("tensor", "context", "expert"), "layers": ("expert",), "full": ()}
-        axes = graphs[self.basis.cuda_graphs]
+        axes = ("tensor", "context", "expert") if self.basis.cuda_graphs == "none" else ("expert",)
         forward, backward = (
             sum(one.repeats * max(1, one.steps) for one in way if one.axis in axes)
             for way in (costs.forward, costs.backward)
@@ -388,7 +369,7 @@ class Costing:
     def _for_experts(self, layer: Layer) -> tuple[float, float]:
         """What the host does for experts in forward and backward besides launching kernels, in kernels' launches."""
         experts, graphs = self.basis.experts, self.basis.cuda_graphs
-        if layer.routing is None or graphs == "full":
+        if layer.routing is None:
             return 0.0, 0.0
         products = [one for one in layer.operations if isinstance(one, Gemm) and one.expert]
         held = held_experts(layer, products[0], self.basis)
@@ -413,23 +394,20 @@ class Costing:
         TransformerEngine's Linear takes its host more than twice as long in 8 bits (its issue 761); a router stays in
         16 or 32 bits.
         """
-        graphs = self.basis.cuda_graphs
-        if graphs == "full" or not self._converts(layer):
+        if not self._converts(layer):
             return 0, 0
         products = [one for one in layer.operations if isinstance(one, Gemm) and one.name != "router"]
-        launched = [one for one in products if one.expert or graphs == "none"]
+        launched = [one for one in products if one.expert or self.basis.cuda_graphs == "none"]
         return sum(not one.shares for one in launched), len(launched)
 
-    def _launched(self, layer: Layer) -> Launched:
-        """The kernels that the host launches, not a graph."""
-        if self.basis.cuda_graphs == "full":
-            return Launched((0, 0), (0.0, 0.0))
+    def _launched(self, layer: Layer) -> tuple[tuple[int, int], tuple[float, float]]:
+        """Kernels of forward and backward that the host launches, not a graph; and their shares of all."""
         whole = layer.kernels()
         if self.basis.cuda_graphs == "none":
-            return Launched(whole, (1.0, 1.0))
+            return whole, (1.0, 1.0)
         some = layer.kernels(of_experts=True)
         forward, backward = (one / max(1, of) for one, of in zip(some, whole, strict=True))
-        return Launched(some, (forward, backward))
+        return some, (forward, backward)
 
     def parts(self, layer: Layer, received: int) -> LayerCosts:
         """The computation, traffic and memory of a layer."""

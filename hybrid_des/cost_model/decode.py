@@ -46,11 +46,10 @@ from itertools import pairwise
 from math import inf
 from typing import Any, NamedTuple
 
-from hybrid_des.cluster.gpus import GpuPart
 from hybrid_des.cost_model.decode_sizes import Amounts, DecodeSizes, Division, ExpertSizes, decode_sizes
 from hybrid_des.cost_model.decode_table import DecodeTable, Piece, read_decode_table
 from hybrid_des.errors import NoRoomError, Refusal
-from hybrid_des.scenario.sections.cluster import WIDE, GpuKind, InfiniBand, NodeKind, NvLink
+from hybrid_des.scenario.sections.cluster import WIDE, NodeKind
 from hybrid_des.scenario.sections.rl import DecodeEfficiency as Section
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes
 from hybrid_des.workload.models.amounts import ELEMENT
@@ -232,7 +231,7 @@ class _Rates(NamedTuple):
 
 def decode_costs(
     network: Model,
-    gpu: GpuPart | NodeKind,
+    node: NodeKind,
     *,
     tensor: int = 1,
     data: int = 1,
@@ -245,7 +244,7 @@ def decode_costs(
 
     Args:
         network: a causal model on sequences.
-        gpu: a GPU of the catalogue, or the nodes of a scenario.
+        node: the nodes of the replica.
         tensor: ranks that divide each layer.
         data: groups of such ranks, which divide the sequences; a replica has t·d GPUs.
         expert: groups of whole experts over these GPUs, a divisor of both; times are the same for all.
@@ -260,7 +259,7 @@ def decode_costs(
     reached = efficiency or DecodeEfficiency()
     sizes = decode_sizes(network, Division(tensor, tensor * data, precision, reached.cache))
     _check_experts(sizes, tensor * data, expert)
-    rates = _rates(gpu, precision, tensor, tensor * data)
+    rates = _rates(node, precision, tensor, tensor * data)
     speed, total = reached.reached, sizes.amounts
     bandwidth = speed * (reached.bandwidth * rates.bandwidth)
     gemm, gemm16 = (speed * (reached.compute * peak) for peak in (rates.peak, rates.peak16))
@@ -356,8 +355,7 @@ def _check_experts(sizes: DecodeSizes, ranks: int, expert: int) -> None:
             raise Refusal(f"{size} {what} cannot be divided into {expert} groups of experts")
 
 
-def _rates(gpu: GpuPart | NodeKind, precision: str, tensor: int, ranks: int) -> _Rates:
-    node = _node_of(gpu) if isinstance(gpu, GpuPart) else gpu
+def _rates(node: NodeKind, precision: str, tensor: int, ranks: int) -> _Rates:
     kind = node.gpu
     peak = kind.peak_in(precision)
     if not (kind.bandwidth and kind.peak and peak):
@@ -368,11 +366,3 @@ def _rates(gpu: GpuPart | NodeKind, precision: str, tensor: int, ranks: int) -> 
     within, across = (inside if several <= node.gpus_per_node else outside for several in (tensor, ranks))
     wide = peak if precision in WIDE else float(kind.peak)
     return _Rates(float(kind.memory), float(kind.bandwidth), peak, wide, within, across)
-
-
-def _node_of(part: GpuPart) -> NodeKind:
-    """The usual node of a GPU of the catalogue."""
-    gpu = GpuKind.model_construct(**{key: getattr(part, key) for key in GpuKind.model_fields})
-    nvlink = NvLink.model_construct(bandwidth=part.nvlink.bandwidth)
-    infiniband = InfiniBand.model_construct(bandwidth=part.infiniband.bandwidth, nics_per_node=part.nics_per_node)
-    return NodeKind.model_construct(gpu=gpu, gpus_per_node=part.gpus_per_node, nvlink=nvlink, infiniband=infiniband)

@@ -10,7 +10,7 @@ Before the first plan is made anew, experts are where they are put if all are eq
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -103,7 +103,10 @@ class ExpertLoads:
         if not self.basis.experts.moved or ranks == 1:
             return ()
         replan = self.basis.experts.replan
-        planned = self._plan(number, 0 if replan is None else step // replan)
+        plan = 0 if replan is None else step // replan
+        for before in range(plan):  # each begins where the last one ended; no deep recursion
+            self._plan(number, before)
+        planned = self._plan(number, plan)
         in_order = Wanted(self._mean(routing, []), self.nodes).in_order
         return () if planned == in_order else planned
 
@@ -114,8 +117,20 @@ class ExpertLoads:
         return tuple(self.basis.cluster.node_of(rank) for rank in group)
 
     @cached_property
-    def _plan(self) -> _Plan:
-        return _Plan(self)
+    def _plan(self) -> Callable[[int, int], Placement]:
+        """Number of a layer and of a plan → its placement, each made once."""
+        return cache(self._planned)
+
+    def _planned(self, number: int, plan: int) -> Placement:
+        routing, loads, experts = self.layers[number], self.seen(number, plan), self.basis.experts
+        wanted = Wanted(loads, self.nodes, routing.groups)
+        before = self._plan(number, plan - 1) if plan else wanted.in_order
+        planned = placed(experts.placement, wanted, experts.options)
+        if len(planned[0]) != len(before[0]):
+            return planned
+        ranks = len(self.nodes)
+        busiest = [replace(routing, loads=loads, placed=one).busiest(ranks) for one in (planned, before)]
+        return planned if busiest[0] < busiest[1] else before
 
     def _mean(self, routing: Routing, seen: Iterable[Loads]) -> Loads:
         """The mean of loads; equal ones where none have been seen."""
@@ -135,31 +150,6 @@ class ExpertLoads:
 def _of_workload(name: str, experts: int, active: int, step: int) -> tuple[float, ...]:
     """Tokens of each expert at a step of a published workload, which every what-if asks for again."""
     return tuple(map(float, WORKLOADS[name](experts, active, step)))
-
-
-class _Plan:
-    """Plans of placements, each made once."""
-
-    def __init__(self, of: ExpertLoads) -> None:
-        self._of = of
-        self._known = cache(self._made)
-
-    def __call__(self, number: int, plan: int) -> Placement:
-        for before in range(plan):  # each begins where the last one ended; no deep recursion
-            self._known(number, before)
-        return self._known(number, plan)
-
-    def _made(self, number: int, plan: int) -> Placement:
-        of, experts = self._of, self._of.basis.experts
-        routing, loads = of.layers[number], of.seen(number, plan)
-        wanted = Wanted(loads, of.nodes, routing.groups)
-        before = self._known(number, plan - 1) if plan else wanted.in_order
-        planned = placed(experts.placement, wanted, experts.options)
-        if len(planned[0]) != len(before[0]):
-            return planned
-        ranks = len(of.nodes)
-        busiest = [replace(routing, loads=loads, placed=one).busiest(ranks) for one in (planned, before)]
-        return planned if busiest[0] < busiest[1] else before
 
 
 def expert_layers(basis: CostBasis) -> list[Layer]:

@@ -22,10 +22,12 @@ class Lanes:
 
     Attributes:
         packed: the documents of the lanes.
+        count: number of lanes.
+        steps: training steps after which documents are those of the first step again.
     """
 
     def __init__(self, packed: PackedSteps, ranks: RankCosts, plan: Plan) -> None:
-        self.packed = packed
+        self.packed, self.count, self.steps = packed, packed.lanes, len(packed.steps)
         self._ranks, self._plan = ranks, plan
         self._numbers, self._of_lane = cache(self._numbers_of), cache(self._stages_of)
         self._usual, self._most = cache(self._of_usual), cache(self._most_of)
@@ -44,16 +46,6 @@ class Lanes:
 
     def __repr__(self) -> str:
         return f"Lanes({self.packed!r})"
-
-    @property
-    def count(self) -> int:
-        """Number of lanes."""
-        return self.packed.lanes
-
-    @property
-    def steps(self) -> int:
-        """Training steps after which documents are those of the first step again."""
-        return len(self.packed.steps)
 
     def numbers(self, step: int, lane: int) -> Sequence[int]:
         """For each micro-batch, a number that it shares with others if they cost the same."""
@@ -81,7 +73,7 @@ class Lanes:
         plan = self._plan
         for step in range(self.steps):
             for microbatch, path in enumerate(plan.path_of):
-                for lane in range(self.packed.lanes):
+                for lane in range(self.count):
                     stages = self._of_lane(step, lane)[microbatch]
                     for stage, position in enumerate(plan.paths[path]):
                         yield Visit(position, stages[stage], lane, 1)

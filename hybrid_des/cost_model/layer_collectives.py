@@ -8,26 +8,17 @@ from typing import NamedTuple
 
 from hybrid_des.collectives.token_exchange import TokenExchange
 
-# what layers do → collectives, by `layer_collectives`
-ALGORITHMS: Mapping[str, Mapping[str, str]] = {
-    "nccl": {
-        "all-reduce": "nccl",
-        "reduce-scatter": "nccl-reduce-scatter",
-        "all-gather": "nccl-all-gather",
-        "all-to-all": "nccl-all-to-all",
-        "pass-on": "nccl-send-receive",
-        "dispatch": "per-node-dispatch",
-        "combine": "per-node-combine",
-    },
-    "textbook": {
-        "all-reduce": "ring",
-        "reduce-scatter": "ring-reduce-scatter",
-        "all-gather": "ring-all-gather",
-        "all-to-all": "all-to-all",
-        "pass-on": "ring-all-gather",
-        "dispatch": "per-node-dispatch",
-        "combine": "per-node-combine",
-    },
+_NAMES = {  # what layers do → the collective of NCCL, and that of textbooks
+    "all-reduce": ("nccl", "ring"),
+    "reduce-scatter": ("nccl-reduce-scatter", "ring-reduce-scatter"),
+    "all-gather": ("nccl-all-gather", "ring-all-gather"),
+    "all-to-all": ("nccl-all-to-all", "all-to-all"),
+    "pass-on": ("nccl-send-receive", "ring-all-gather"),
+    "dispatch": ("per-node-dispatch", "per-node-dispatch"),
+    "combine": ("per-node-combine", "per-node-combine"),
+}
+ALGORITHMS: Mapping[str, Mapping[str, str]] = {  # by `layer_collectives`
+    of: {does: names[number] for does, names in _NAMES.items()} for number, of in enumerate(("nccl", "textbook"))
 }
 
 

@@ -173,9 +173,9 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     repeated = kept if full else times_up(whole - counted - inner, more)
     beside = gradients + repeated + _whole_inputs(layer, basis) + times_up(basis.tokens, Fraction(layer.gradient))
     keys = _gathered_keys(layer, basis)
-    left = _last_product(forward, parts, device) if full and layer.batch_first else NOTHING_LEFT
-    again = {"selective": core.forward, "full": times.forward - left.seconds}
-    repeats = _less(forward, left.sums) if full else _gathered_again(layer, forward, modules)
+    spared, sums = _last_product(forward, parts, device) if full and layer.batch_first else (0.0, 0)
+    again = {"selective": core.forward, "full": times.forward - spared}
+    repeats = _less(forward, sums) if full else _gathered_again(layer, forward, modules)
     return LayerCosts(
         operations=parts,
         times=times,
@@ -521,18 +521,8 @@ def _again(
     return sum(took.forward for one, took in parts if one.name in names) + device.moving(passes, 0).forward
 
 
-class SkippedWork(NamedTuple):
-    """What a repeated forward leaves out: seconds of computation, and how many sums over tensor ranks."""
-
-    seconds: float
-    sums: int
-
-
-NOTHING_LEFT = SkippedWork(0.0, 0)
-
-
-def _last_product(forward: Sequence[Exchange], parts: Parts, device: Device) -> SkippedWork:
-    """The last product of a block, whose result no backward needs.
+def _last_product(forward: Sequence[Exchange], parts: Parts, device: Device) -> tuple[float, int]:
+    """The last product of a block, whose result no backward needs: its seconds, and its sums over tensor ranks.
 
     PyTorch stops repeating when it has what the backward saved (torch/utils/checkpoint.py, early stop).
     """
@@ -540,7 +530,7 @@ def _last_product(forward: Sequence[Exchange], parts: Parts, device: Device) -> 
         took.forward for one, took in reversed(parts) if isinstance(one, Gemm) and one.split == "rows" and not one.inner
     )
     sums = [one._replace(repeats=1) for one in forward if one.axis == "tensor" and one.does in SUMS]
-    return SkippedWork(product + device.moving(_copied(sums), 0).forward, len(sums))
+    return product + device.moving(_copied(sums), 0).forward, len(sums)
 
 
 def _less(forward: Sequence[Exchange], sums: int) -> tuple[Exchange, ...]:

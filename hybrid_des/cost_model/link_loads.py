@@ -81,10 +81,7 @@ def _form(fabric: Fabric, group: ProcessGroup, buffer: Buffer) -> tuple[object, 
 
 
 def _sent(
-    fabric: Fabric,
-    algorithm: collectives.Collective,
-    group: ProcessGroup,
-    buffer: Callable[[int, int], Buffer],
+    fabric: Fabric, algorithm: collectives.Collective, group: ProcessGroup, buffer: Callable[[int, int], Buffer]
 ) -> LinkTraffic:
     """What the members and servers of a group send each other."""
     network = Transport(Links(Environment(), fabric, "uncontended"), Recorder())

@@ -12,13 +12,7 @@ from hybrid_des.cost_model.collective_times import CollectiveTimes
 from hybrid_des.cost_model.costing import Costing
 from hybrid_des.cost_model.documents import Load
 from hybrid_des.cost_model.expert_loads import expert_layers
-from hybrid_des.cost_model.rank_costs import (
-    RankCosts,
-    StageCosts,
-    each_of,
-    split,
-    sum_of,
-)
+from hybrid_des.cost_model.rank_costs import RankCosts, StageCosts, each_of, split, sum_of
 from hybrid_des.errors import Refusal
 from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.units import to_picoseconds

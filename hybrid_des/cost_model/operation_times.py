@@ -141,14 +141,7 @@ class Device:
         share = (shapes if stacked else shape)(m, n, k, count, self.multiprocessors)
         return larger(2 * m * n * k * count / (flops * share), moved / self.memory) + self.each * count
 
-    def layer_product(
-        self,
-        m: float,
-        n: float,
-        k: float,
-        count: float = 1,
-        use: ProductUse | None = None,
-    ) -> Times:
+    def layer_product(self, m: float, n: float, k: float, count: float = 1, use: ProductUse | None = None) -> Times:
         """A product with weights (k × n), and its two gradients; frozen weights have none.
 
         In few bits, its input and the gradient of its output are converted, once each; weights once per step. Only the

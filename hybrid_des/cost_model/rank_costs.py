@@ -47,16 +47,7 @@ class Sharding(NamedTuple):
     weight: int = WEIGHTS  # bytes of a whole weight
 
     @classmethod
-    def of(
-        cls,
-        name: str,
-        ranks: int,
-        *,
-        once: bool = False,
-        state: Fraction = Fraction(MOMENTS),
-        updating: int | None = None,
-        weight: int = WEIGHTS,
-    ) -> Sharding:
+    def of(cls, name: str, ranks: int, *, once: bool = False, updating: int | None = None) -> Sharding:
         """The division that `sharding: name` means for a group of ranks.
 
         Gradients that are scattered `once` per step, as in a pipeline, are undivided until then. Where several groups
@@ -64,7 +55,7 @@ class Sharding(NamedTuple):
         """
         level = {"none": 0, "zero-1": 1, "zero-2": 2, "zero-3": 3}[name]
         weights, gradients, optimizer = (ranks if level >= needed else 1 for needed in (3, 2, 1))
-        return cls(weights, 1 if once else gradients, updating or optimizer, state, weight)
+        return cls(weights, 1 if once else gradients, updating or optimizer)
 
     def per_parameter(self, gradient: Fraction) -> Fraction:
         """Bytes that a rank holds per parameter; `gradient` are those of an undivided gradient."""
@@ -166,21 +157,7 @@ class ModelStates(NamedTuple):
         return self.parameters + self.frozen, self.experts + self.frozen_experts
 
 
-class HostTimes(NamedTuple):
-    """Picoseconds by which the host makes ops longer: its launches, or copies to and from its memory.
-
-    Attributes:
-        forward: of a forward.
-        backward: of a whole backward, or of the input part of a split one.
-        weight: of the weight part of a split backward.
-    """
-
-    forward: int = 0
-    backward: int = 0
-    weight: int = 0
-
-
-NO_STATES, NO_HOST_TIMES = ModelStates(), HostTimes()
+NO_STATES = ModelStates()
 
 
 @dataclass(frozen=True)
@@ -209,7 +186,8 @@ class StageCosts:
         imbalance: picoseconds of both that would not be taken if all experts were equally wanted.
         end: of a layer: whether it is none of those that stages are cut from, such as an embedding.
         passed: of a layer: whether nothing is trained in it or before it, so that there is no backward.
-        host_times: of `forward`, `backward` and `weight`, what the host adds; a whole backward has no `weight` of it.
+        host_times: of `forward`, `backward` and `weight`, what the host adds: its launches, or copies to and from its
+            memory; a whole backward has no `weight` of it.
     """
 
     forward: int
@@ -232,7 +210,7 @@ class StageCosts:
     imbalance: int = 0
     end: bool = False
     passed: bool = False
-    host_times: HostTimes = NO_HOST_TIMES
+    host_times: Overhead = NO_OVERHEAD
     alone: int = 0
 
     def time(self, kind: Kind) -> int:
@@ -249,8 +227,7 @@ class StageCosts:
 
     def host(self, kind: Kind) -> int:
         """Picoseconds by which the host makes an op of this kind longer; of a split backward, its input part."""
-        forward, backward, weight = self.host_times
-        return {"F": forward, "W": weight}.get(kind, backward)
+        return self.host_times.held(kind, split=False)
 
     def needed(self, kind: Kind) -> int:
         """Bytes that exist only while an op of this kind runs."""
@@ -271,7 +248,7 @@ def without_work(layer: StageCosts) -> StageCosts:
     """The costs of a layer in a micro-batch without documents: those of what it holds."""
     return replace(
         layer, forward=0, backward=0, weight=0, message=0, kept=0, transient=0, transients=(0, 0), reserved=0, again=0,
-        traffic=(), collectives=((), ()), inner=(0, 0, 0), imbalance=0, host_times=NO_HOST_TIMES, alone=0,
+        traffic=(), collectives=((), ()), inner=(0, 0, 0), imbalance=0, host_times=NO_OVERHEAD, alone=0,
     )  # fmt: skip
 
 
@@ -350,7 +327,7 @@ def sum_of(layers: Sequence[StageCosts], usual: StageCosts | None = None) -> Sta
         **sums,
         states=states,
         moving=moving,
-        host_times=HostTimes(*_sums((layer.host_times, times) for layer, times in distinct)),
+        host_times=Overhead(*_sums((layer.host_times, times) for layer, times in distinct)),
         message=layers[-1].message,
         weight_share=_share_of(distinct, sums["kept"]),
         transient=largest(layer.transient for layer, _ in distinct),
@@ -370,7 +347,7 @@ def each_of(stacked: StageCosts) -> list[StageCosts]:
     columns: dict[str, Any] = {name: amounts.tolist() for name, amounts in same.items() if is_array(amounts)}
     count = len(next(iter(columns.values())))
     columns["transients"] = _rows(stacked.transients, count)
-    columns["host_times"] = starmap(HostTimes, _rows(stacked.host_times, count))
+    columns["host_times"] = starmap(Overhead, _rows(stacked.host_times, count))
     return [
         StageCosts(**{**same, **dict(zip(columns, row, strict=True))}) for row in zip(*columns.values(), strict=True)
     ]

@@ -41,9 +41,7 @@ class Slowdown(NamedTuple):
     def of(cls, slowed: Fraction, network: Fraction | None, memory: Fraction | None) -> Slowdown:
         """From the shares of a scenario, whose defaults keep their ratios."""
         return cls(
-            slowed,
-            slowed * NETWORK if network is None else network,
-            slowed * MEMORY if memory is None else memory,
+            slowed, slowed * NETWORK if network is None else network, slowed * MEMORY if memory is None else memory
         )
 
     def lost(self, *, beyond: bool, moving: Fraction) -> Fraction:

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import zip_longest
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybrid_des.cost_model.rank_costs import (
-    WEIGHTS,
-    Costs,
-    HostTimes,
-    ModelStates,
-    RankCosts,
-    StageCosts,
-    Visit,
-    split,
-)
+from hybrid_des.cost_model.rank_costs import WEIGHTS, Costs, ModelStates, RankCosts, StageCosts, Visit, split
 from hybrid_des.cost_model.update import NO_UPDATE
 from hybrid_des.pipeline.plan import Action, Kind, Path, Place, Plan
-from hybrid_des.scenario.overhead import NO_OVERHEAD, Overhead
 from hybrid_des.units import split_evenly
 
 if TYPE_CHECKING:
@@ -138,24 +127,21 @@ def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCost
         if ranks.tensors:
             cuts[-1] = [sum(sizes) for sizes in tensors]
         for position, forward, backward, weight, kept, parameters, sizes in zip(places, *cuts, tensors, strict=True):
-            message, share = ranks.message[rank], ranks.weight_share[rank]
+            message, share, host = ranks.message[rank], ranks.weight_share[rank], ranks.overhead
             inputs, again = (min(kept, message), kept) if ranks.repeated else (kept, 0)
             costs[position] = StageCosts(
-                forward,
-                backward,
-                weight,
+                forward + host.forward,
+                backward + host.backward,
+                weight + host.weight,
                 message,
                 inputs,
                 share,
                 ModelStates(parameters, tensors=tuple((size, 0) for size in sizes)),
                 transient=again,
                 transients=(again, again),
+                host_times=host._replace(between=0),
             )
-    return (
-        costs
-        if ranks.overhead == NO_OVERHEAD
-        else {place: _with_host(one, ranks.overhead) for place, one in costs.items()}
-    )
+    return costs
 
 
 def _cut(tensors: Sequence[int], count: int) -> list[tuple[int, ...]]:
@@ -166,17 +152,6 @@ def _cut(tensors: Sequence[int], count: int) -> list[tuple[int, ...]]:
         stages[(2 * before + size) * count // (2 * total)].append(size)
         before += size
     return [tuple(sizes) for sizes in stages]
-
-
-def _with_host(stage: StageCosts, overhead: Overhead) -> StageCosts:
-    """A stage whose ops take the host's time too."""
-    return replace(
-        stage,
-        forward=stage.forward + overhead.forward,
-        backward=stage.backward + overhead.backward,
-        weight=stage.weight + overhead.weight,
-        host_times=HostTimes(overhead.forward, overhead.backward, overhead.weight),
-    )
 
 
 def beside_activations(plan: Plan, rank: int, mine: Mapping[int, Sequence[StageCosts]]) -> int:

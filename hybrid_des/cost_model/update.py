@@ -87,12 +87,7 @@ class Orthogonalisation:
     """
 
     def __init__(
-        self,
-        how: Muon,
-        divisions: Sequence[Divisions],
-        device: Device,
-        collective: Collective,
-        state: Fraction,
+        self, how: Muon, divisions: Sequence[Divisions], device: Device, collective: Collective, state: Fraction
     ) -> None:
         self._how, self._divisions, self._device, self._collective = how, divisions, device, collective
         self._state = state
@@ -120,8 +115,8 @@ class Orthogonalisation:
             return _Work(self._busiest(matrices, ranks, whole=True).seconds, exchanged)
         if among.replicas > 1 and layout == "layer-wise":
             return self._busiest(matrices, among.replicas, whole=False)
-        blocks = ((_shard(matrix.block, among.weights), count) for matrix, count in matrices.items())
-        return _Work(sum(count * self._took(block) for block, count in blocks))
+        shards = (((max(1, one.block[0] // among.weights), one.block[1]), count) for one, count in matrices.items())
+        return _Work(sum(count * self._took(shard) for shard, count in shards))
 
     def _divided(self, matrix: Matrix, ranks: int) -> tuple[float, int]:
         """Seconds, and picoseconds of collectives, for a matrix that so many ranks divide."""
@@ -187,8 +182,3 @@ def _apart(joined: int, core: Attention) -> list[int]:
     for size in (core.heads * core.key_size, core.kv_heads * core.key_size, core.kv_heads * core.value_size, joined):
         rows.append(min(size, joined - sum(rows)))
     return [each for each in rows if each]
-
-
-def _shard(block: Sizes, ranks: int) -> Sizes:
-    """The part of a block that a rank holds where several divide its rows."""
-    return max(1, block[0] // ranks), block[1]

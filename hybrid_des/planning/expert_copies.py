@@ -63,16 +63,16 @@ class ExpertCopies:
         """
         gradients, weights = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
         for number in (number for number in layers if number in self.loads.layers):
-            sizes = self._sizes(number)
+            gradient, whole, state = self._sizes(number)
             here, home = self._held(number, step), self.homes(number, step)
             after = min(step + 1, self.loads.basis.draws.steps - 1)
             there, next_home = self._held(number, after), self.homes(number, after)
             for expert, rank in enumerate(home):
                 for holder in _holders(here, expert):
-                    gradients[holder, rank] += sizes.gradient
+                    gradients[holder, rank] += gradient
                 for holder in _holders(there, expert):
-                    weights[rank, holder] += sizes.weights
-                weights[rank, next_home[expert]] += sizes.state
+                    weights[rank, holder] += whole
+                weights[rank, next_home[expert]] += state
         return Transfers(_between(gradients), _between(weights))
 
     def homes(self, number: int, step: int) -> tuple[int, ...]:
@@ -94,8 +94,8 @@ class ExpertCopies:
         in_order = tuple(routing.held(rank, ranks) for rank in range(ranks))
         return self.loads.placed(number, step) or in_order
 
-    def _sizes(self, number: int) -> _Sizes:
-        """Bytes of one expert on a rank."""
+    def _sizes(self, number: int) -> tuple[int, int, int]:
+        """Bytes of the gradient, the weights and the optimizer's state of one expert on a rank."""
         basis = self.loads.basis
         assert basis.model is not None
         parallel, layer = basis.parallel, basis.model.network.layers[number]
@@ -104,18 +104,10 @@ class ExpertCopies:
             raise Refusal(f"experts.placement: {message}, outside pipelines")
         parameters = Fraction(layer.parameters.expert, self.loads.layers[number].count * parallel.of_expert)
         holders = basis.together * parallel.context * parallel.tensor // (parallel.expert * parallel.of_expert)
-        shared = Sharding.of(
-            basis.sharding, max(1, holders), once=basis.accumulation.once, state=basis.optimizer.state_bytes
-        )
+        shared = Sharding.of(basis.sharding, max(1, holders), once=basis.accumulation.once)
         gradient = codecs.find(basis.accumulation.codec).build().bytes_per_element
-        of_state = shared.state / shared.optimizer
-        return _Sizes(*(ceil(parameters * size) for size in (gradient, Fraction(WEIGHTS), of_state)))
-
-
-class _Sizes(NamedTuple):
-    gradient: int
-    weights: int
-    state: int
+        state = basis.optimizer.state_bytes / shared.optimizer
+        return ceil(parameters * gradient), ceil(parameters * WEIGHTS), ceil(parameters * state)
 
 
 def _holders(held: Placement, expert: int) -> list[int]:

@@ -18,15 +18,7 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.cost_model.collective_times import SIXTEEN_BITS, CollectiveTimes, Concurrent
-from hybrid_des.interchange.profiles.graph import (
-    COLLECTIVE,
-    EVERYBODY,
-    EXCHANGE,
-    Node,
-    RankTrace,
-    purpose_of,
-    repeated,
-)
+from hybrid_des.interchange.profiles.graph import COLLECTIVE, EVERYBODY, EXCHANGE, Node, RankTrace, purpose_of, repeated
 from hybrid_des.planning.program import Group
 from hybrid_des.scenario.definition import Scenario
 

@@ -53,11 +53,6 @@ class Product(NamedTuple):
     k: int
     share: Fraction
 
-    @property
-    def flop(self) -> Fraction:
-        """Multiplications and additions."""
-        return 2 * self.m * self.n * self.k * self.share
-
 
 class Matrix(NamedTuple):
     """Weights that Muon orthogonalises.

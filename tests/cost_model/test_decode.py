@@ -3,6 +3,7 @@
 import csv
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from math import isclose
 
 import pytest
@@ -11,7 +12,6 @@ from hypothesis import strategies as st
 from support.paths import SHARED
 
 from hybrid_des import load
-from hybrid_des.cluster.gpus import part
 from hybrid_des.cost_model.decode import DecodeEfficiency, decode_costs
 from hybrid_des.cost_model.decode_table import read_decode_table
 from hybrid_des.errors import Refusal, UsageError
@@ -24,8 +24,14 @@ SERVING = SHARED / "rl" / "serving_tpot.csv"
 TABLE = "sequences,tokens,seconds\n8,8192,0.0112\n8,65536,0.0131\n64,65536,0.0174\n64,524288,0.0302\n"
 
 
+@cache
+def node_of(gpu):
+    """The usual node of a GPU."""
+    return load({"cluster": {"gpu": gpu}, "model": {"base": "qwen2.5-7b"}, "batch": 1}).cluster.kinds[0]
+
+
 def costs(values, gpu="h100", **more):
-    return decode_costs(model(values), part(gpu), **more)
+    return decode_costs(model(values), node_of(gpu), **more)
 
 
 def table_of(folder, text):
@@ -186,17 +192,6 @@ def test_windows_keep_a_bounded_number_of_keys():
     engine = costs("gpt-oss-20b", "h100")
     assert engine.token_ps == round(12 * 2 * 8 * 64 * 2 / (0.95 * 3350e9) * 1e12)
     assert engine.state == 128
-
-
-def test_nodes_of_a_scenario_are_as_their_catalogued_gpu():
-    cluster = load({"cluster": {"gpu": "h20", "nodes": 2}, "model": {"base": "qwen2.5-7b"}, "batch": 16,
-                    "parallel": {"data": 16}}).cluster  # fmt: skip
-    network = model("qwen2.5-7b")
-    for tensor, data in ((4, 1), (2, 8)):
-        of_nodes, of_part = (
-            decode_costs(network, gpu, tensor=tensor, data=data) for gpu in (cluster.kinds[0], part("h20"))
-        )
-        assert of_nodes == of_part
 
 
 def test_all_reduces_across_nodes_take_the_adapters():

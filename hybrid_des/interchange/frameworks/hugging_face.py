@@ -7,12 +7,13 @@ table of families.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.interchange.frameworks import hugging_face_tables as tables
 from hybrid_des.interchange.frameworks.foreign import foreign
+from hybrid_des.interchange.frameworks.hugging_face_config import Config, shown
 from hybrid_des.interchange.frameworks.hugging_face_kinds import KNOWN, layers_of, machine_of
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported, by_path, published_model
 from hybrid_des.options import describe
@@ -33,7 +34,6 @@ _ACTIVATIONS = ("hidden_act", "activation_function", "activation", "hidden_activ
 _GATED = ("silu", "swish", "swiglu")  # activations of MLPs as Llama's
 _FULL = "full_attention"
 _BESIDE = "cluster, parallel, batch: a model's configuration does not say them"
-_NAMES = {name for table in (tables.SIZES, tables.EXPERTS, tables.LATENT) for names in table.values() for name in names}
 
 
 def read_hugging_face(text: str, name: str) -> Imported:
@@ -46,7 +46,7 @@ def read_hugging_face(text: str, name: str) -> Imported:
     Raises:
         UsageError: it is no such configuration, or a setting makes layers that are not known here.
     """
-    config = _Config(*_parsed(text, name), name)
+    config = Config(*_parsed(text, name), name)
     family = config.text("model_type")
     config.check_family(family)
     if family == "vit":
@@ -91,140 +91,15 @@ def _parsed(text: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return {**{key: value for section in sections for key, value in section.items()}, **values}, outer
 
 
-class _Config:
-    """A configuration, of which the settings that were read are remembered."""
-
-    def __init__(self, values: Mapping[str, Any], outer: Mapping[str, Any], name: str) -> None:
-        self.values, self.outer, self.name = values, outer, name
-        self.defaults: Mapping[str, Any] = {}
-        self._read: set[str] = {"model_type", "tie_word_embeddings"}
-        self._wrong: list[str] = []
-
-    def take_defaults(self, settings: Mapping[str, Any]) -> None:
-        """Let settings count that a family has where they are missing."""
-        self.defaults = {name: value for name, value in settings.items() if name not in self.values}
-        self.values = {**self.defaults, **self.values}
-
-    def size(self, names: Sequence[str]) -> int | None:
-        """The first of these settings that is there.
-
-        Raises:
-            UsageError: it is no whole number.
-        """
-        self._read |= {*names}
-        given = [(name, self.values[name]) for name in names if self.values.get(name) is not None]
-        for name, value in given:
-            same = len({*value}) == 1 if isinstance(value, list) and all(type(one) is int for one in value) else False
-            number = value[0] if same else value
-            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-                raise UsageError(f"{self.name}: {name}: expected a whole number, found {describe(value)}")
-            if number != (first := given[0][1]) and type(first) is int:
-                self._wrong.append(f"{given[0][0]}: {first}, but {name}: {number}")
-            if name == given[0][0]:
-                chosen = number
-        return chosen if given else None
-
-    def text(self, name: str) -> str:
-        """A word."""
-        self._read.add(name)
-        value = self.values.get(name)
-        return value if isinstance(value, str) else ""
-
-    def on(self, *names: str) -> bool:
-        """Whether one of these switches is on."""
-        self._read |= {*names}
-        return any(self.values.get(name) is True for name in names)
-
-    def off(self, *names: str) -> bool:
-        """Whether one of these switches is off in so many words."""
-        self._read |= {*names}
-        return any(self.values.get(name) is False for name in names)
-
-    def listed(self, name: str) -> list[Any] | None:
-        """A list; None without one."""
-        self._read.add(name)
-        value = self.values.get(name)
-        return value if isinstance(value, list) else None
-
-    def pass_over(self, *names: str) -> None:
-        """Say of settings that they are understood."""
-        self._read |= {*names}
-
-    def understand_not(self, line: str) -> None:
-        """Keep a line about a setting that was not understood."""
-        self._wrong.append(line)
-
-    def tied(self, family: tables.Family | None) -> bool:
-        """Whether both ends share a matrix; what stands beside the language model counts too."""
-        for values in (self.values, self.outer):
-            if isinstance(stated := values.get("tie_word_embeddings"), bool):
-                return stated
-        return family is not None and family.tied
-
-    def check_family(self, family: str) -> None:
-        """Refuse a family whose layers no setting describes.
-
-        Raises:
-            UsageError: it is one; the message has the settings that make its layers.
-        """
-        if family not in tables.REFUSED and not self.on("is_encoder_decoder"):
-            return
-        why = tables.REFUSED.get(family, "it is an encoder with a decoder")
-        others = [line for line in self._others() if line.partition(":")[0] not in _NAMES]
-        beside = f" ({_few(others)})" if others else ""
-        shown = one_line(family, LONGEST_SHOWN)
-        raise UsageError(f"{self.name}: model_type: {shown}: {why}, which are not described here{beside}")
-
-    def check(self) -> None:
-        """Refuse settings that make other layers and that nothing has read.
-
-        Raises:
-            UsageError: there are such; the message names them.
-        """
-        if others := self._others():
-            raise UsageError(f"{self.name}: {_few(others)}: makes other layers than those known here")
-
-    def _others(self) -> list[str]:
-        return [
-            f"{name}: {_shown(value)}"
-            for name, value in self.values.items()
-            if name not in self._read and name not in tables.IDLE
-            if tables.changes_layers(name) and not tables.is_off(name, value)
-        ]
-
-    def rest(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The settings that were not understood, and those without effect."""
-        both = {**self.outer, **self.values}
-        parts = [name for name, value in both.items() if isinstance(value, dict) and name.endswith("_config")]
-        parts = [name for name in parts if name != "quantization_config" and name not in self._read]
-        left = [name for name in self.values if name not in self._read and name not in parts]
-        absent = [name for name in left if self.values[name] is None or self.values[name] in ([], {}, "")]
-        neutral = [name for name in left if tables.changes_layers(name) and tables.is_off(name, self.values[name])]
-        idle = tuple(name for name in left if name in tables.IDLE or name in absent or name in neutral)
-        lines = [f"{name}: {_shown(self.values[name])}" for name in left if name not in idle]
-        lines += [f"{name}: another part of the model, left out" for name in parts]
-        return (*lines, *self._wrong), idle
-
-
-def _few(lines: list[str]) -> str:
-    return ", ".join(lines[:4]) + (f" and {len(lines) - 4} more" if len(lines) > 4 else "")
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list | dict):
-        return one_line(json.dumps(value), LONGEST_SHOWN)
-    return describe(value)
-
-
-def _sizes(config: _Config, family: str) -> dict[str, Any]:
+def _sizes(config: Config, family: str) -> dict[str, Any]:
     """The sizes that any model has.
 
     Raises:
         UsageError: one is missing, or is no number.
     """
     sizes = {key: config.size(names) for key, names in tables.SIZES.items()}
-    if family == "falcon":
-        sizes["kv_heads"] = _falcon_heads(config, sizes["kv_heads"])
+    if family == "falcon" and not config.on("new_decoder_architecture"):  # with which alone it counts them
+        sizes["kv_heads"] = None if config.off("multi_query") else 1
     if config.on("multi_query"):
         sizes["kv_heads"] = sizes["kv_heads"] or 1
     if config.off("multi_query_attention"):
@@ -246,7 +121,7 @@ def _sizes(config: _Config, family: str) -> dict[str, Any]:
     return model
 
 
-def _vision(config: _Config) -> Imported:
+def _vision(config: Config) -> Imported:
     """A vision transformer; its classes are the labels, or those of ImageNet.
 
     Raises:
@@ -268,14 +143,7 @@ def _vision(config: _Config) -> Imported:
     return Imported(values, (*assumed, _BESIDE), *config.rest())
 
 
-def _falcon_heads(config: _Config, stated: int | None) -> int | None:
-    """Falcon counts heads of keys and values only with its later decoder; else there is one, or one per head."""
-    if config.on("new_decoder_architecture"):
-        return stated
-    return 1 if not config.off("multi_query") else None
-
-
-def _said(config: _Config) -> dict[str, Any]:
+def _said(config: Config) -> dict[str, Any]:
     """What switches say of products and norms."""
     said: dict[str, Any] = {}
     everywhere = config.on("mlp_bias") and config.on(*_ATTENTION_BIASES)
@@ -300,7 +168,7 @@ def _said(config: _Config) -> dict[str, Any]:
     return said
 
 
-def _parts(config: _Config, model: Mapping[str, Any]) -> dict[str, Any]:
+def _parts(config: Config, model: Mapping[str, Any]) -> dict[str, Any]:
     """Latent attention and experts; what stands beside them is read where they are there, else it is another thing."""
     parts: dict[str, Any] = {}
     if config.size(tables.LATENT["key_value"]):
@@ -318,7 +186,7 @@ def _parts(config: _Config, model: Mapping[str, Any]) -> dict[str, Any]:
     return parts
 
 
-def _experts(config: _Config, experts: dict[str, int | None], model: Mapping[str, Any]) -> dict[str, Any]:
+def _experts(config: Config, experts: dict[str, int | None], model: Mapping[str, Any]) -> dict[str, Any]:
     """The experts of a model with some."""
     width = experts["ffn"] = experts["ffn"] or model["ffn"]
     if width is None:
@@ -341,7 +209,7 @@ def _experts(config: _Config, experts: dict[str, int | None], model: Mapping[str
     return {"active": UNKNOWN, **{key: size for key, size in experts.items() if size}, **bias}
 
 
-def _dense_layers(config: _Config, stated: int | None, layers: int) -> int | None:
+def _dense_layers(config: Config, stated: int | None, layers: int) -> int | None:
     """Leading layers without experts, as lists say them.
 
     Raises:
@@ -356,7 +224,7 @@ def _dense_layers(config: _Config, stated: int | None, layers: int) -> int | Non
         if not given:
             continue
         if (dense_places := dense(given)) != [*range(len(dense_places))]:
-            raise UsageError(f"{config.name}: {name}: {_shown(given)}: expected layers without experts first")
+            raise UsageError(f"{config.name}: {name}: {shown(given)}: expected layers without experts first")
         stated = len(dense_places)
     end = config.values.get("moe_layer_end_index")
     if type(end) is int and end in (-1, layers - 1):
@@ -364,28 +232,25 @@ def _dense_layers(config: _Config, stated: int | None, layers: int) -> int | Non
     return stated
 
 
-def _window(config: _Config, family: tables.Family, model: Mapping[str, Any]) -> dict[str, Any]:
+def _window(config: Config, family: tables.Family, model: Mapping[str, Any]) -> dict[str, Any]:
     """The sliding window, where one of so many layers, the first, has it; what is not so is named."""
     kinds = _kinds(config)
     size, off = config.values.get("sliding_window", family.window), config.off("use_sliding_window")
     config.pass_over("sliding_window_pattern")
-    if type(size) is not int or size <= 0 or off or size >= model.get("sequence", 0) > 0:
+    whole = type(size) is not int or size <= 0 or off or size >= model.get("sequence", 0) > 0  # all layers have none
+    every = None if whole else _every(kinds, config.values.get("sliding_window_pattern"), family)
+    fits = every is not None and len(kinds) in (0, model["layers"])
+    if whole or fits:
         config.pass_over("sliding_window")
-        for kind, count in Counter(kinds).items():
-            if kind not in (_FULL, "") and not (off or (kind in _WINDOWS and type(size) is int)):
-                config.understand_not(f"layer_types: {count} of {len(kinds)} layers have {kind}")
-        return {}
-    every = _every(kinds, config.values.get("sliding_window_pattern"), family)
-    if every is not None and len(kinds) in (0, model["layers"]):
-        config.pass_over("sliding_window")
+    if fits:
         return {"window": size, **({"window_every": every} if every != 2 else {})}
     for kind, count in Counter(kinds).items():
-        if kind != _FULL:
+        if kind != _FULL and not (off or (whole and type(size) is int)):
             config.understand_not(f"layer_types: {count} of {len(kinds)} layers have {kind}")
     return {}
 
 
-def _kinds(config: _Config) -> list[str]:
+def _kinds(config: Config) -> list[str]:
     """The kinds of attention of the layers.
 
     Raises:
@@ -394,9 +259,9 @@ def _kinds(config: _Config) -> list[str]:
     kinds = [str(one) for one in config.listed("layer_types") or []]
     for kind in kinds:
         if kind not in (_FULL, "attention", *_WINDOWS):
-            shown = one_line(kind, LONGEST_SHOWN)
+            named = one_line(kind, LONGEST_SHOWN)
             count = f"{kinds.count(kind)} of {len(kinds)} layers"
-            raise UsageError(f"{config.name}: layer_types: {count} are {shown}: other layers than those known here")
+            raise UsageError(f"{config.name}: layer_types: {count} are {named}: other layers than those known here")
     if kinds:
         config.pass_over(*(name for name in config.values if name.startswith(_MAMBA)))  # of no layer
     return [_FULL if kind == "attention" else kind for kind in kinds]
@@ -415,7 +280,7 @@ def _every(kinds: list[str], pattern: Any, family: tables.Family) -> int | None:
     return step if windows == [place % step == 0 for place in range(len(windows))] else None
 
 
-def _assumed(config: _Config, model: Mapping[str, Any], family: tables.Family | None) -> Iterator[str]:
+def _assumed(config: Config, model: Mapping[str, Any], family: tables.Family | None) -> Iterator[str]:
     longest = model.get("sequence")
     if longest:
         yield f"model.sequence: {longest}: the longest that the model takes; state that of training"

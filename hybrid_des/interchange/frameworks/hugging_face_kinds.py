@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from hybrid_des.errors import UsageError
+from hybrid_des.interchange.frameworks import hugging_face_tables as tables
+from hybrid_des.interchange.frameworks.hugging_face_config import Config
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN
 
 Change = Mapping[str, Any]  # keys of a block that differ from the model's
@@ -28,19 +30,6 @@ LETTERS: dict[str, dict[str, Any]] = {  # layers of one half in patterns of Mega
 LETTERS_OF_NEMOTRON = "M*E-"
 
 
-class Settings(Protocol):
-    """A configuration, of which the settings that were read are remembered."""
-
-    name: str
-    values: Mapping[str, Any]
-
-    def size(self, names: Sequence[str]) -> int | None:
-        """A whole number; None if there is none."""
-
-    def pass_over(self, *names: str) -> None:
-        """Say of settings that they are understood."""
-
-
 class Layers(NamedTuple):
     """What differs in each layer, and sizes that the model has besides."""
 
@@ -48,7 +37,7 @@ class Layers(NamedTuple):
     sizes: Mapping[str, Any] = {}
 
 
-def layers_of(config: Settings, family: str, model: Mapping[str, Any]) -> dict[str, Any]:
+def layers_of(config: Config, family: str, model: Mapping[str, Any]) -> dict[str, Any]:
     """Kinds, pattern and sizes of a model of a family with several kinds of layers; nothing of others.
 
     Raises:
@@ -124,7 +113,7 @@ def _repeats(names: Sequence[str], size: int) -> int:
     return times
 
 
-def _needed(config: Settings, *names: str) -> int:
+def _needed(config: Config, *names: str) -> int:
     """A setting without which the layers are not known.
 
     Raises:
@@ -136,26 +125,21 @@ def _needed(config: Settings, *names: str) -> int:
     return stated
 
 
-def _listed(config: Settings, name: str) -> list[Any]:
-    config.pass_over(name)
-    value = config.values.get(name)
-    return value if isinstance(value, list) else []
-
-
-def _mamba(config: Settings) -> dict[str, Any]:
-    sizes = {
-        "heads": _needed(config, "mamba_num_heads", "mamba_n_heads"),
-        "head_size": _needed(config, "mamba_head_dim", "mamba_d_head"),
-        "groups": config.size(("n_groups", "mamba_n_groups")) or 1,
-        "state": _needed(config, "ssm_state_size", "mamba_d_state"),
-        "conv": config.size(("conv_kernel", "mamba_d_conv")) or 4,
-        "chunk": config.size(("chunk_size", "mamba_chunk_size")) or 256,
+def _sizes(config: Config, table: Mapping[str, Sequence[str]], **usual: int) -> dict[str, int]:
+    """The sizes of a mixer, of which some are usual ones where they are missing."""
+    return {
+        key: config.size(names) or usual[key] if key in usual else _needed(config, *names)
+        for key, names in table.items()
     }
+
+
+def _mamba(config: Config) -> dict[str, Any]:
+    sizes = _sizes(config, tables.MAMBA, groups=1, conv=4, chunk=256)
     config.pass_over(*(name for name in config.values if name.startswith(("mamba_", "time_step_"))), "expand")
     return sizes
 
 
-def _nemotron_h(config: Settings, model: Mapping[str, Any]) -> Layers:
+def _nemotron_h(config: Config, model: Mapping[str, Any]) -> Layers:
     """Letters: M Mamba-2, * attention, E experts, - an MLP; every layer has one half."""
     config.pass_over("hybrid_override_pattern", "moe_shared_expert_overlap")
     latent = config.size(("moe_latent_size",))
@@ -168,25 +152,19 @@ def _nemotron_h(config: Settings, model: Mapping[str, Any]) -> Layers:
     return Layers([layer_of_letter(letter) for letter in text], sizes)
 
 
-def _linear(config: Settings, model: Mapping[str, Any]) -> Layers:
+def _linear(config: Config, model: Mapping[str, Any]) -> Layers:
     """Qwen3-Next: gated delta rules, and full attention in one of so many layers, the last."""
-    every, listed = config.size(("full_attention_interval",)) or 4, _listed(config, "layer_types")
+    every, listed = config.size(("full_attention_interval",)) or 4, config.listed("layer_types") or []
     full = [one == "full_attention" for one in listed] or [
         (number + 1) % every == 0 for number in range(model["layers"])
     ]
-    sizes = {
-        "key_heads": _needed(config, "linear_num_key_heads"),
-        "value_heads": _needed(config, "linear_num_value_heads"),
-        "key_size": _needed(config, "linear_key_head_dim"),
-        "value_size": _needed(config, "linear_value_head_dim"),
-        "conv": config.size(("linear_conv_kernel_dim",)) or 4,
-    }
+    sizes = _sizes(config, tables.DELTA, conv=4)
     config.pass_over("attn_output_gate")
     more = {"experts": {"shared_gate": True}} if config.values.get("shared_expert_intermediate_size") else {}
     return Layers([{} if one else {"mixer": "delta"} for one in full], {"delta": sizes, "gate": "element", **more})
 
 
-def _kimi_linear(config: Settings, model: Mapping[str, Any]) -> Layers:
+def _kimi_linear(config: Config, model: Mapping[str, Any]) -> Layers:
     """Layers by number, from 1."""
     config.pass_over("linear_attn_config")
     given = config.values.get("linear_attn_config")
@@ -200,7 +178,7 @@ def _kimi_linear(config: Settings, model: Mapping[str, Any]) -> Layers:
     return Layers([{"mixer": "kda"} if number in places[0] else {} for number in layers], {"kda": sizes})
 
 
-def _llama4(config: Settings, model: Mapping[str, Any]) -> Layers:
+def _llama4(config: Config, model: Mapping[str, Any]) -> Layers:
     """Attention within chunks but in every fourth layer, and experts in one of so many layers, the last.
 
     Its norms of queries and keys have no weights, and are not counted.
@@ -217,10 +195,10 @@ def _llama4(config: Settings, model: Mapping[str, Any]) -> Layers:
     return Layers(changes, {"experts": {"shared": 1}, "qk_norm": None, **({"ffn": dense} if dense else {})})
 
 
-def _lfm2(config: Settings, model: Mapping[str, Any]) -> Layers:
+def _lfm2(config: Config, model: Mapping[str, Any]) -> Layers:
     """Short convolutions and attention, as listed."""
     width = _needed(config, "conv_L_cache")
-    kinds = _listed(config, "layer_types")
+    kinds = config.listed("layer_types") or []
     config.pass_over("num_dense_layers", "conv_bias", "block_auto_adjust_ff_dim")
     dense = config.values.get("num_dense_layers") or 0
     changes = [
@@ -230,15 +208,15 @@ def _lfm2(config: Settings, model: Mapping[str, Any]) -> Layers:
     return Layers(changes, {"conv": {"width": width}})
 
 
-def _falcon_h1(config: Settings, model: Mapping[str, Any]) -> Layers:
+def _falcon_h1(config: Config, model: Mapping[str, Any]) -> Layers:
     """Attention and Mamba-2 side by side in every layer."""
     sizes = _mamba(config) | {"norm": config.values.get("mamba_rms_norm") is True}
     return Layers([{"mixer": ["attention", "mamba2"]}] * model["layers"], {"mamba": sizes})
 
 
-def _minimax(config: Settings, model: Mapping[str, Any]) -> Layers:
+def _minimax(config: Config, model: Mapping[str, Any]) -> Layers:
     """0: lightning attention, 1: attention."""
-    kinds = _listed(config, "attn_type_list")
+    kinds = config.listed("attn_type_list") or []
     config.pass_over(*(name for name in config.values if name.startswith("layernorm_")))
     size = model.get("head_size") or model["hidden"] // model["heads"]
     return Layers(
@@ -247,7 +225,7 @@ def _minimax(config: Settings, model: Mapping[str, Any]) -> Layers:
     )
 
 
-READERS: Mapping[str, Callable[[Settings, Mapping[str, Any]], Layers]] = {
+READERS: Mapping[str, Callable[[Config, Mapping[str, Any]], Layers]] = {
     "nemotron_h": _nemotron_h,
     "qwen3_next": _linear,
     "qwen3_5_text": _linear,

@@ -34,8 +34,10 @@ class Family(NamedTuple):
 
 
 _TABLES = read_catalogue(Path(__file__).with_name("hugging_face.yaml"))
-_NAMES = ("sizes", "experts", "latent", "vision")
-SIZES, EXPERTS, LATENT, VISION = (_TABLES[name] for name in _NAMES)  # ours → theirs, the first that is there
+_NAMES = ("sizes", "experts", "latent", "mamba", "delta", "vision")
+SIZES, EXPERTS, LATENT, MAMBA, DELTA, VISION = (
+    _TABLES[name] for name in _NAMES
+)  # ours → theirs, the first that is there
 FAMILIES: Mapping[str, Family] = {name: Family(**facts) for name, facts in _TABLES["families"].items()}
 REFUSED: Mapping[str, str] = _TABLES["refused"]
 IDLE = without_effect("hugging_face")

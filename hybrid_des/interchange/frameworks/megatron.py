@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hybrid_des.collectives import codecs
-from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
+from hybrid_des.errors import LONGEST_SHOWN, UsageError, few, one_line
 from hybrid_des.interchange.frameworks.foreign import foreign
 from hybrid_des.interchange.frameworks.launch_line import (
     BARE,
@@ -302,8 +302,7 @@ def megatron_launch(
 def read_launch(read: Read, name: str, *, is_file: bool = False, overrides: Sequence[str] = ()) -> Imported:
     """A scenario's values from what starts Megatron-LM; arguments and errors as those of `read_megatron`."""
     if others := [*other_layers(read.flags)]:
-        more = f" and {len(others) - 4} more" if len(others) > 4 else ""
-        raise UsageError(f"{name}: {', '.join(others[:4])}{more}: other layers than those known here")
+        raise UsageError(f"{name}: {few(others)}: other layers than those known here")
     if re.search("pretrain_(mamba|hybrid)", read.program) and not {*PATTERNS} & read.flags.keys():
         raise UsageError(
             f"{name}: {one_line(read.program)} without {' or '.join(PATTERNS)}: layers that no flag states"

@@ -66,14 +66,14 @@ def is_made(words: Sequence[str] | None) -> bool:
 def other_layers(flags: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """The flags that make other layers than those known here, each with its value."""
     for flag, words in flags.items():
-        if _LAYERS.fullmatch(flag[2:]) and next(iter(words), "").lower() not in OFF:
-            yield one_line(" ".join([flag, *words[:1]]), LONGEST_SHOWN)
-        elif letters := unknown_letters(flag, next(iter(words), "")):
+        shown, word = one_line(" ".join([flag, *words[:1]]), LONGEST_SHOWN), next(iter(words), "")
+        other_variant = flag == _VARIANT and words and word.lower() not in (*OFF, *VARIANTS)
+        if other_variant or (_LAYERS.fullmatch(flag[2:]) and word.lower() not in OFF):
+            yield shown
+        elif letters := unknown_letters(flag, word):
             yield f"{flag} with {', '.join(letters)}"
-        elif flag == _VARIANT and words and words[0].lower() not in (*OFF, *VARIANTS):
-            yield one_line(" ".join([flag, *words[:1]]), LONGEST_SHOWN)
         elif flag in _NEEDS and is_made(words) and not any(is_made(flags.get(one)) for one in _NEEDS[flag]):
-            yield f"{one_line(' '.join([flag, *words[:1]]), LONGEST_SHOWN)} without {' or '.join(_NEEDS[flag])}"
+            yield f"{shown} without {' or '.join(_NEEDS[flag])}"
         elif flag == "--spec" and words and not any(stack in word for word in words for stack in _STACKS):
             yield one_line(" ".join([flag, *words[:2]]), LONGEST_SHOWN)
 

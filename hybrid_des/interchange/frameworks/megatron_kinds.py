@@ -12,7 +12,7 @@ before 2026.
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby, pairwise
 from typing import Any
@@ -27,12 +27,13 @@ PATTERNS = ("--hybrid-layer-pattern", "--hybrid-override-pattern")
 _OF_MODULES = "--mtp-hybrid-override-pattern"
 EXPERTS, SKIPS = "--moe-layer-freq", "--window-attn-skip-freq"
 _VARIANT, _LINEAR = "--experimental-attention-variant", "--linear-attention-freq"
-_DELTA = {  # key → flag and default
+Sizes = Mapping[str, tuple[str, int | None]]  # key → flag and default
+_DELTA: Sizes = {
     "key_heads": ("--linear-num-key-heads", 16), "value_heads": ("--linear-num-value-heads", 32),
     "key_size": ("--linear-key-head-dim", 128), "value_size": ("--linear-value-head-dim", 128),
     "conv": ("--linear-conv-kernel-dim", 4),
 }  # fmt: skip
-_MAMBA = {
+_MAMBA: Sizes = {
     "heads": ("--mamba-num-heads", None), "head_size": ("--mamba-head-dim", 64),
     "groups": ("--mamba-num-groups", 8), "state": ("--mamba-state-dim", 128),
 }  # fmt: skip
@@ -179,10 +180,14 @@ def read_window(given: Given) -> Values:
 
 def _sizes(given: Given) -> dict[str, dict[str, Any]]:
     """The sizes of mixers; those of a model without them are of no meaning."""
-    mamba = {key: given.number(flag) or default for key, (flag, default) in _MAMBA.items()}
+    mamba = sizes_in(given, _MAMBA)
     mamba["heads"] = mamba["heads"] or 2 * (given.number("--hidden-size") or 0) // (mamba["head_size"] or 1)
-    delta = {key: given.number(flag) or default for key, (flag, default) in _DELTA.items()}
-    return {"mamba": {**mamba, "conv": 4, "chunk": 128}, "delta": delta}
+    return {"mamba": {**mamba, "conv": 4, "chunk": 128}, "delta": sizes_in(given, _DELTA)}
+
+
+def sizes_in(given: Given, table: Sizes) -> dict[str, int | None]:
+    """The sizes of a part of a block, or their defaults."""
+    return {key: given.number(flag) or default for key, (flag, default) in table.items()}
 
 
 def letters_of(blocks: Sequence[Block]) -> str:
@@ -260,12 +265,13 @@ def unsaid_of_kinds(values: Values) -> Iterator[str]:
     if not blocks:
         return
     hybrid, used = is_hybrid(values), {name for block in blocks for name in block.mixing}
+    whole = all(len(block.mixing) == 1 and block.second for block in blocks)  # of both halves
     if (
         len({repr(block.model_dump(exclude={*_DIFFER, "kinds", "pattern", "predictions"})) for block in blocks}) > 1
         or len({block.window for block in blocks} - {None}) > 1
     ):
         yield "model.kinds"
-    elif not hybrid and (used - {"attention", "latent", "delta"} or not all(map(_is_whole, blocks))):
+    elif not hybrid and (used - {"attention", "latent", "delta"} or not whole):
         yield "model.kinds" if values.get("model.kinds") else "model.mixer"
     mamba = next((block.mamba for block in blocks if block.mamba is not None), None)
     for key, usual in _OF_MAMBA.items():
@@ -276,10 +282,6 @@ def unsaid_of_kinds(values: Values) -> Iterator[str]:
     modules: Predictions | None = values.get(MODULES)
     if modules is not None and ((modules.count > 1 and modules.passes > 1) or (modules.kinds and not hybrid)):
         yield "model.predictions: kinds and passes"
-
-
-def _is_whole(block: Block) -> bool:
-    return len(block.mixing) == 1 and block.second
 
 
 KINDS = Rule(_write, _read)

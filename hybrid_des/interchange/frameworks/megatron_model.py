@@ -15,11 +15,13 @@ from hybrid_des.interchange.frameworks.megatron_kinds import (
     EXPERTS,
     KINDS,
     PATTERNS,
+    Sizes,
     is_hybrid,
     is_stated,
     leading,
     pattern_of,
     read_window,
+    sizes_in,
 )
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, block_values
 from hybrid_des.workload.models.kinds.transformer import Transformer
@@ -108,27 +110,23 @@ def _read_length(given: Given) -> Values:
     return {"model.sequence": length}
 
 
-_LATENT = {  # key → flag
-    "query": "--q-lora-rank", "key_value": "--kv-lora-rank", "nope": "--qk-head-dim", "rope": "--qk-pos-emb-head-dim",
-    "value": "--v-head-dim",
+_LATENT: Sizes = {
+    "query": ("--q-lora-rank", None), "key_value": ("--kv-lora-rank", 512), "nope": ("--qk-head-dim", 128),
+    "rope": ("--qk-pos-emb-head-dim", 64), "value": ("--v-head-dim", 128),
 }  # fmt: skip
 
 
 def _write_latent(values: Values) -> Iterator[str]:
     if values.get("model.latent"):
         yield "--multi-latent-attention"
-        yield from (
-            f"{flag} {values['model.latent'][key]}" for key, flag in _LATENT.items() if values["model.latent"][key]
-        )
+        stated = {flag: values["model.latent"][key] for key, (flag, _) in _LATENT.items()}
+        yield from (f"{flag} {size}" for flag, size in stated.items() if size)
 
 
 def _read_latent(given: Given) -> Values:
     if "--multi-latent-attention" not in given:
         return {}
-    sizes = {key: given.number(flag) for key, flag in _LATENT.items()}
-    defaults = {"key_value": 512, "nope": 128, "rope": 64, "value": 128}  # Megatron-LM's
-    latent_sizes = {key: size if size is not None else defaults.get(key) for key, size in sizes.items()}
-    latent = {key: size for key, size in latent_sizes.items() if size is not None}
+    latent = {key: size for key, size in sizes_in(given, _LATENT).items() if size is not None}
     without = dict.fromkeys(("model.head_size", "model.kv_heads", "model.qk_norm"))  # of no meaning there
     return {"model.latent": latent, **without}
 

@@ -16,7 +16,7 @@ from hybrid_des.interchange.frameworks.hugging_face import read_hugging_face
 from hybrid_des.interchange.frameworks.launch_line import Read, read_words
 from hybrid_des.interchange.frameworks.megatron import read_launch
 from hybrid_des.interchange.frameworks.megatron_model import model_flags
-from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported
+from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported, by_path
 from hybrid_des.options import Section
 from hybrid_des.workload.models.catalogue import expanded, names
 from hybrid_des.workload.models.kinds.registration import DEFAULT
@@ -73,7 +73,7 @@ def read_with_model(read: Read, name: str, model: Imported, given: str, override
     choices = tuple((said, own | flags) for said, flags in read.choices)
     both = read_launch(read._replace(flags=own | read.flags, choices=choices), name, overrides=overrides)
     open_keys = [key for key in stated if both.values.get(f"model.{key}") == UNKNOWN]
-    launched = _sizes({**both.values, **_paths({key: stated[key] for key in open_keys})})
+    launched = _sizes({**both.values, **by_path({key: stated[key] for key in open_keys})})
     alone = _sizes(read_launch(read_words(words, (), {}), name).values)
     if launched is None or alone is None:  # the launch has sizes of which no model can be
         return both
@@ -81,7 +81,7 @@ def read_with_model(read: Read, name: str, model: Imported, given: str, override
     open_sizes: dict[str, Any] = dict.fromkeys(open_keys, UNKNOWN)
     named = {path: value for path, value in model.values.items() if path != "model"}
     named |= {"model.base": model.values["model"]} if "model" in model.values else {}
-    named |= {**_paths(differ | open_sizes), "model.written": both.values["model.written"]}
+    named |= {**by_path(differ | open_sizes), "model.written": both.values["model.written"]}
     values = {path: value for path, value in both.values.items() if path.partition(".")[0] != "model"}
     settled = {*differ, *(["sequence"] if "--seq-length" in read.flags else [])}
     lines = (*_kept(model, settled), *_replaced(stated, differ, given))
@@ -104,10 +104,6 @@ def _sizes(values: Mapping[str, Any]) -> dict[str, Any] | None:
     except ValidationError:
         return None
     return {key: dict(value) if isinstance(value, Section) else value for key, value in sizes}
-
-
-def _paths(sizes: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"model.{key}": value for key, value in sizes.items()}
 
 
 def _kept(model: Imported, settled: Collection[str]) -> Iterator[str]:

@@ -45,7 +45,8 @@ def torchtitan(scenario: Source) -> Launch:
     module, configuration = REGISTERED.get(_published(scenario), ("YOURS", "YOURS"))
     ranks, per_node = scenario.parallel.ranks, scenario.cluster.gpus_per_node
     named = (f"--module {module}", f"--config {configuration}")
-    flags = (*named, *_flags(scenario, values), "--training.steps 20", f"activation-checkpoint:{_policy(scenario)}")
+    policy = {"full": "full", (OPS,): "selective"}.get(scenario.recompute, "none")
+    flags = (*named, *_flags(scenario, values), "--training.steps 20", f"activation-checkpoint:{policy}")
     program = f"{torchrun(ranks, per_node)} -m torchtitan.train"
     unsaid = [*_unsaid(scenario, values), *_unsaid_ways(scenario, values)]
     unsaid += [*unsaid_of_layers(values), *unsaid_of_variants(values)]
@@ -69,6 +70,7 @@ def _flags(scenario: Scenario, values: Values) -> Iterator[str]:
     by_file = pipeline and kind not in SCHEDULES and kind not in TWO_COPIES
     less = 1 if parallel.stages == "ends-1" else 0
     local = schedule.microbatch_size * (schedule.microbatches if pipeline else 1)
+    each = _layers_per_stage(scenario, values)
     flags = {
         f"--training.seq_len {values.get('model.sequence')}": "model.sequence" in values,
         f"--parallelism.data_parallel_replicate_degree {groups if sharded else parallel.data}": True,
@@ -80,9 +82,7 @@ def _flags(scenario: Scenario, values: Values) -> Iterator[str]:
         f"--parallelism.expert_parallel_degree {parallel.expert}": parallel.expert > 1,
         f"--parallelism.pipeline_parallel_degree {parallel.pipeline}": pipeline,
         f"--parallelism.pipeline_parallel_schedule {SCHEDULES.get(kind or '')}": pipeline and kind in SCHEDULES,
-        f"--parallelism.pipeline_parallel_layers_per_stage {_layers_per_stage(scenario, values)}": (
-            _layers_per_stage(scenario, values) is not None
-        ),
+        f"--parallelism.pipeline_parallel_layers_per_stage {each}": each is not None,
         "--parallelism.pipeline_parallel_schedule _PipelineScheduleRuntime": by_file,
         f"--parallelism.pipeline_parallel_schedule_csv {ORDER_FILE}": by_file,
         f"--parallelism.pipeline_parallel_first_stage_less_layers {less}": pipeline,
@@ -92,10 +92,6 @@ def _flags(scenario: Scenario, values: Values) -> Iterator[str]:
         f"--training.global_batch_size {values['batch']}": True,
     }
     return (flag for flag, holds in flags.items() if holds)
-
-
-def _policy(scenario: Scenario) -> str:
-    return {"full": "full", (OPS,): "selective"}.get(scenario.recompute, "none")
 
 
 def _layers_per_stage(scenario: Scenario, values: Values) -> int | None:

@@ -11,17 +11,7 @@ from fractions import Fraction
 from typing import Annotated, Any
 
 from hybrid_des.cluster import gpus as catalogue
-from hybrid_des.options import (
-    Factor,
-    Reads,
-    Section,
-    describe,
-    given,
-    positive,
-    quantity,
-    whole,
-    within,
-)
+from hybrid_des.options import Factor, Reads, Section, describe, given, positive, quantity, whole, within
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.training import PublishedOrOwn

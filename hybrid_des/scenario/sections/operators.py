@@ -8,21 +8,15 @@ from typing import Annotated, Literal
 from hybrid_des.options import Count, Flag, Section, choice
 from hybrid_des.scenario.problem import Problem, misfit
 
-Attention = Annotated[
-    Literal["cudnn", "flash-2", "flash-3", "triton", "plain"], choice("cudnn", "flash-2", "flash-3", "triton", "plain")
-]
-
 
 class Operators(Section):
     """Operators between GEMMs: norms, rotations, activations, losses. Each kernel reads and writes memory."""
 
     blocks: Annotated[Literal["fused", "eager"], choice("fused", "eager")] = "fused"
     """Of blocks: fused as by Megatron-LM or torch.compile, or eager, each a kernel of its own, as PyTorch runs them."""
-    attention: Attention | None = None
+    attention: Annotated[str, choice("cudnn", "flash-2", "flash-3", "triton", "plain")] | None = None
     """The kernel of attention. cudnn: as fast as the GPU's `efficiency` says, the default; plain: writes scores."""
-    loss: Annotated[
-        Literal["fused", "compiled", "eager", "chunked"], choice("fused", "compiled", "eager", "chunked")
-    ] = "fused"
+    loss: Annotated[str, choice("fused", "compiled", "eager", "chunked")] = "fused"
     """Of the loss: fused as by Megatron-LM, compiled by torch.compile, or eager; copies of the logits differ.
 
     chunked: as compiled, for some tokens after the other, so that hardly any logits exist at a time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated
 
 from hybrid_des.options import Bytes, Flag, ReadsAs, Section, choice, given, plain, read_bytes, whole
 from hybrid_des.scenario.problem import Problem, misfit
@@ -12,7 +12,6 @@ from hybrid_des.workload.optimizers import ADAM, FORMATS, OPTIMIZERS, StateForma
 
 Format = Annotated[str | None, choice(*(name for name in FORMATS if name != "remainder"))]
 LAYOUTS = ("blockwise", "duplicated", "distributed", "layer-sharded", "layer-wise")
-Layout = Literal["blockwise", "duplicated", "distributed", "layer-sharded", "layer-wise"]
 
 
 class State(Section):
@@ -38,7 +37,7 @@ class Muon(Section):
 
     iterations: Annotated[int, whole(1, 100)] = 5
     """Megatron-LM: `--muon-num-ns-steps`."""
-    layout: Annotated[Layout | None, choice(*LAYOUTS)] = None
+    layout: Annotated[str | None, choice(*LAYOUTS)] = None
     """Where a matrix that ranks divide is whole. Default: duplicated; with zero-1 and zero-2 layer-wise."""
     symmetric: Flag = False
     """Whether only half of each symmetric product is computed (`--muon-use-syrk`)."""

@@ -12,25 +12,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import ClassVar, TypeVar
 
-from pydantic import (
-    ModelWrapValidatorHandler,
-    PrivateAttr,
-    ValidationError,
-    create_model,
-    model_validator,
-)
+from pydantic import ModelWrapValidatorHandler, PrivateAttr, ValidationError, create_model, model_validator
 from pydantic.fields import FieldInfo
 
 from hybrid_des.errors import UsageError
-from hybrid_des.options import (
-    Elsewhere,
-    Options,
-    Section,
-    SharedOptions,
-    mark_of,
-    of_ranks,
-    required_keys,
-)
+from hybrid_des.options import Elsewhere, Options, Section, SharedOptions, mark_of, of_ranks, required_keys
 from hybrid_des.registry import Entry
 from hybrid_des.scenario.problem import Problem, Problems, misfit, paths_of, problems_in, unknown_key
 

@@ -199,9 +199,7 @@ class Sync(Section):
     """Instead of `time`, as messages: gathered, then broadcast; the same tensor by tensor; or from shard to shard."""
     load: Time = Fraction(0)
     """With `mechanism`: time to load a tensor into an engine."""
-    running: Annotated[
-        Literal["resume", "continue", "wait", "restart"], choice("resume", "continue", "wait", "restart")
-    ] = "resume"
+    running: Annotated[str, choice("resume", "continue", "wait", "restart")] = "resume"
     """Unfinished samples at a sync: stopped, their keys and values computed anew; kept; awaited; or begun anew."""
 
 

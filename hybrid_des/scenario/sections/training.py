@@ -192,9 +192,7 @@ class Workload(Section):
     """Whether each number is for one pipeline rank's share or for the whole model."""
     durations: File = None
     """Instead of `forward` and `backward`: a CSV or Parquet file with the duration of every op."""
-    timing: Annotated[Literal["recorded", "median", "mean", "auto"], choice("recorded", "median", "mean", "auto")] = (
-        "recorded"
-    )
+    timing: Annotated[str, choice("recorded", "median", "mean", "auto")] = "recorded"
     """With `durations`: each op as recorded, or the median or mean of its kind on its stage; auto: means if one lacks.
 
     Means leave out ops that took more than twice the median."""

@@ -8,11 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PlainValidator,
-)
+from pydantic import BeforeValidator, Field, PlainValidator
 from pydantic.fields import FieldInfo
 
 from hybrid_des.cluster import topologies

@@ -197,12 +197,12 @@ class SelectiveAttention(Attention):
         return min(self.sequence, self.window or 0) + min(compressed, self.top or compressed)
 
     @property
-    def taught(self) -> Taught | None:
+    def taught(self) -> Scores | None:
         """The scores that an indexer learns; None: there is none, or another layer's."""
         if not self.teaches or self.top is None:
             return None
         size = self.absorbed[0] if self.absorbed and self.selects else self.key_size
-        return Taught(self.name, self.heads, size, self.sequence, max(1, self.ratio), top=self.top)
+        return Scores(self.name, self.heads, size, self.sequence, max(1, self.ratio), self.top)
 
     @cached_property
     def flop(self) -> Fraction:
@@ -220,10 +220,13 @@ class SelectiveAttention(Attention):
 class Scores:
     """Scores of all keys before a query, by which an indexer selects some; every tensor rank computes all of them.
 
+    The core's scores of selected keys once more, from which the loss of an indexer is, are such scores of fewer keys.
+
     Attributes:
         heads, size: of the indexer's queries; a key is shared by its heads.
         sequence: number of tokens.
         ratio: tokens per key.
+        top: the most keys whose scores these are; None: all.
     """
 
     name: str
@@ -231,39 +234,20 @@ class Scores:
     size: int
     sequence: int
     ratio: int = 1
+    top: int | None = None
     local: ClassVar[bool] = True  # FLOP are those of the documents, one by one
     form: ClassVar[CoreForm] = "selected"
 
     @property
     def keys(self) -> int:
         """The most keys of a query."""
-        return self.sequence // self.ratio
+        return min(self.top or self.sequence, self.sequence // self.ratio)
 
     @cached_property
     def flop(self) -> Fraction:
         """Forward FLOP per token; queries and keys have a gradient of as many each."""
-        return Fraction(self.sequence * self.heads * self.size, self.ratio)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Taught(Scores):
-    """The core's scores of selected keys once more, from which the loss of an indexer is.
-
-    Attributes:
-        top: the most keys that are selected.
-    """
-
-    top: int
-
-    @property
-    def keys(self) -> int:
-        """The most keys of a query."""
-        return min(self.top, self.sequence // self.ratio)
-
-    @cached_property
-    def flop(self) -> Fraction:
-        """FLOP per token."""
-        return 2 * mean_keys(self.top, Fraction(self.sequence, self.ratio)) * self.heads * self.size
+        keys = mean_keys(self.top or self.sequence, Fraction(self.sequence, self.ratio))
+        return 2 * keys * self.heads * self.size
 
 
 @dataclass(frozen=True)

@@ -77,14 +77,13 @@ def _misfits_of_selection(block: Block) -> Iterator[tuple[str, str]]:
             yield f"compressed.{what}", "needs `ratio`: without it no key is compressed"
         if sizes.indexer is not None and sizes.indexer.reused:
             yield "compressed.indexer.reused", "is of latent attention only"
-    kinds = {"selected keys": block.indexer is not None and "latent" in block.mixing}
-    kinds |= {"compressed keys": "compressed" in block.mixing}
-    for what in [name for name, has in kinds.items() if has][:1]:
-        if block.attention == "plain":
-            yield "attention", f"plain: has no {what}; expected flash"
-        if not block.causal:
-            yield "causal", f"false: with {what}, a token attends to those before it; expected true"
-        yield from ((key, f"has no meaning with {what}") for key in LOCAL if getattr(block, key) is not None)
+    what = "compressed keys" if "compressed" in block.mixing else ""
+    what = "selected keys" if block.indexer is not None and "latent" in block.mixing else what
+    if what and block.attention == "plain":
+        yield "attention", f"plain: has no {what}; expected flash"
+    if what and not block.causal:
+        yield "causal", f"false: with {what}, a token attends to those before it; expected true"
+    yield from ((key, f"has no meaning with {what}") for key in LOCAL if what and getattr(block, key) is not None)
 
 
 def _check_sizes(options: Block, blocks: Sequence[Block]) -> None:

@@ -161,12 +161,6 @@ def transformer(options: Transformer) -> Model:
     return fine_tuned(model, options.frozen, options.adapters)
 
 
-def check_heads(hidden: int, heads: int) -> None:
-    """Refuse a hidden vector that heads cannot share."""
-    if hidden % heads:
-        raise ModelRefusal("heads", f"hidden size {hidden} is not divisible by {heads} heads")
-
-
 def block_options(options: Transformer) -> list[Transformer]:
     """The options of every block, in order; those of equal blocks are one object.
 

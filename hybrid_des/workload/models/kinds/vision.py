@@ -12,7 +12,7 @@ from hybrid_des.options import Count, Options
 from hybrid_des.workload.models.amounts import ELEMENT, Kept, Parameters
 from hybrid_des.workload.models.block import AttentionKind
 from hybrid_des.workload.models.kinds.registration import ModelRefusal, kind
-from hybrid_des.workload.models.kinds.transformer import Depth, Transformer, blocks, check_heads
+from hybrid_des.workload.models.kinds.transformer import Depth, Transformer, blocks
 from hybrid_des.workload.models.layer import Model, Part, layer_of, linear, norm, weights
 
 COLOURS = 3
@@ -42,7 +42,8 @@ class Vision(Options):
 @kind("vision", summary="vision transformers", options=Vision, framework="pytorch")
 def vision(options: Vision) -> Model:
     """Patches, blocks, and classes."""
-    check_heads(options.hidden, options.heads)
+    if options.hidden % options.heads:
+        raise ModelRefusal("heads", f"hidden size {options.hidden} is not divisible by {options.heads} heads")
     if options.image % options.patch:
         raise ModelRefusal(
             "patch", f"an image of {options.image} pixels is not divisible into patches of {options.patch}"
