@@ -10,6 +10,7 @@ from math import ceil
 import numpy as np
 import pytest
 from studies.rl.test_per_token import as_scenario, drawn_case, engine_of
+from support.campaigns import thinned
 from support.loops import MODEL, Engine, Training, loop_scenario, looped
 
 from hybrid_des.scenario.loading import scenario_from
@@ -150,7 +151,7 @@ def test_law_6_in_order_no_age_exceeds_the_allowance(number):
     assert max(sample.age for sample in record.samples) <= ceil(case.ahead)
 
 
-@pytest.mark.parametrize("share", [Fraction(1, 8), Fraction(1, 2)])
+@pytest.mark.parametrize("share", thinned([Fraction(1, 8), Fraction(1, 2)], slow=[Fraction(1, 8)]))
 def test_law_7_the_longest_of_a_group_sets_its_age(share):
     samples, prompts = 16, 64
     response = {"kind": "lognormal", "mean": 400, "sigma": 1, "max": 8000}
