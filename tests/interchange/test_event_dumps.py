@@ -249,6 +249,7 @@ def test_cut_json_is_refused_in_one_line(tmp_path):
         import_profile(folder)
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_the_command_writes_and_prints(run, refused, tmp_path):
     folder = event_dumps(instant(), tmp_path / "dump")
     code, out, err = run("import", folder, "--out", tmp_path / "out", "--json")

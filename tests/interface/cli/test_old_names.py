@@ -34,6 +34,7 @@ def test_an_old_name_prints_what_the_new_one_does(run, write, scenarios, monkeyp
     assert before[2] == [hint(old), *now[2]]
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_replay_still_leaves_out_pauses(run, scenarios, tmp_path):
     """Its report has no pauses between ops; who was slow is the same in both."""
     file = scenarios / "durations" / "a100_8x_slow_gpu.csv"
