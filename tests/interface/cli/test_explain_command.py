@@ -5,7 +5,6 @@ from itertools import pairwise
 
 import pytest
 import yaml
-from support.campaigns import thinned
 from support.paths import GOLDEN, SCENARIOS
 from support.scenarios import shared_nics
 
@@ -136,10 +135,8 @@ def test_the_cost_of_the_network_is_said_in_words(run):
     assert "costs 167.8 ms, 44.4 % of the step" in out
 
 
-@pytest.mark.parametrize(
-    "name",
-    thinned(["a100_8x", "contention_slower", "slow_gpu_h100_2x8"], slow=["contention_slower", "slow_gpu_h100_2x8"]),
-)
+@pytest.mark.slow  # the quick tests of the text count its lines, and that of the narrow terminal runs the command
+@pytest.mark.parametrize("name", ["a100_8x", "contention_slower", "slow_gpu_h100_2x8"])
 def test_an_explanation_fits_on_a_screen(ran, name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     out, _ = ran("explain", SCENARIOS / f"{name}.yaml")
