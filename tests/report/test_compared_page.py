@@ -90,6 +90,7 @@ def test_lines_say_what_changed_and_why():
     assert lines["Why"] == "Per GPU: pipeline bubble -240.2 ms, pipeline messages -506.7 µs."
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_a_folder_has_a_page_without_timelines(tmp_path):
     simulate(A100).write(tmp_path / "a")
     both = compare(tmp_path / "a", A100)
