@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Mapping
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -85,6 +86,12 @@ def scratch():
     """Restore every registry after the test."""
     with registries.scratch():
         yield
+
+
+@pytest.fixture
+def unpainted(monkeypatch):
+    """Pictures are composed, but their files are empty: for tests that look at other files, or at names only."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, file, **options: Path(file).touch())
 
 
 @pytest.fixture

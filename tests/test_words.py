@@ -3,14 +3,14 @@
 import ast
 import inspect
 import re
-from pathlib import Path
 
 import pytest
+from support.paths import PACKAGE
+from support.sources import SOURCES, nodes_of
 
 import hybrid_des
 from hybrid_des.interface.cli import command_files
 
-PACKAGE = Path(hybrid_des.__file__).parent
 PRIVATE = {  # what to say instead
     r"adapters?": "NIC",
     r"products?": "GEMM",
@@ -40,9 +40,9 @@ ELSEWHERE = (
 KEYS = re.compile(r"`[^`]*`|\[\"\w+\"\]|\b[\w.-]+\.(adapters|bill)\b|\badapters: ")  # of files, which do not change
 
 
-def docstrings(tree):
+def docstrings(nodes):
     """The nodes of all docstrings, those of attributes included."""
-    for node in ast.walk(tree):
+    for node in nodes:
         for one in getattr(node, "body", None) if isinstance(getattr(node, "body", None), list) else ():
             if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant):
                 yield one.value
@@ -50,9 +50,9 @@ def docstrings(tree):
 
 def literals(file):
     """Texts of several words in a file, with their lines; without docstrings."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    apart = {id(node) for node in docstrings(tree)}
-    for node in ast.walk(tree):
+    nodes = nodes_of(file)
+    apart = {id(node) for node in docstrings(nodes)}
+    for node in nodes:
         text = node.value if isinstance(node, ast.Constant) and id(node) not in apart else None
         if isinstance(text, str) and " " in text.strip():
             yield node.lineno, text
@@ -63,7 +63,7 @@ def private_words(text):
 
 
 def files():
-    paths = (file.relative_to(PACKAGE).as_posix() for file in sorted(PACKAGE.rglob("*.py")))
+    paths = (file.relative_to(PACKAGE).as_posix() for file in SOURCES)
     return [path for path in paths if not path.startswith(ELSEWHERE)]
 
 

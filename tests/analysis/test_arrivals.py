@@ -129,6 +129,7 @@ def test_a_message_has_one_arrival_on_its_last_link():
     assert text.getvalue().splitlines()[0].endswith("hop,arrived_s")
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_folders_without_arrivals_are_still_compared(tmp_path):
     result = simulate(load(SCENARIOS / "a100_8x.yaml"))
     result.write(tmp_path)

@@ -30,6 +30,12 @@ EXPERTS = {
 }
 
 
+@pytest.fixture(scope="module")
+def base():
+    """A run that tests of other changes begin with; none of them changes it."""
+    return traced_run(load(EXPERTS))
+
+
 @pytest.fixture
 def measured(monkeypatch):
     """The exchanges that are simulated, by name."""
@@ -57,8 +63,7 @@ def test_a_change_of_buckets_simulates_no_exchange_again(measured):
     "change",
     ["cluster.nvlink.bandwidth=2x", "parallel.expert=4", "cluster.sharing=fair", "slow=[{gpu: 0, factor: 0.5}]"],
 )
-def test_other_links_or_groups_have_times_of_their_own(change):
-    base = traced_run(load(EXPERTS))
+def test_other_links_or_groups_have_times_of_their_own(base, change):
     variant = variant_of(change, Variant.of(base), builder_of(base.scenario))
     known = variant.timed_like(base)
     assert known.times is None or change == "parallel.expert=4"  # whose groups are asked for by their ranks

@@ -36,6 +36,7 @@ def test_a_journal_holds_the_cells_of_the_table(tmp_path):
         assert (tmp_path / PARTIAL).read_text() == "name,seed\n'=1+1,-1\n"
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_a_folder_is_compared_under_its_own_link_names(run, write, tmp_path):
     file = write(WIRED)
     run(file, "--out", tmp_path / "o", "--quiet")

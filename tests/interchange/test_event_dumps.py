@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support import scenarios
+from support.campaigns import thinned
 from support.paths import SHARED
 from support.profiles import event_dumps
 
@@ -88,7 +89,7 @@ def test_means_and_pauses_predict_the_other_schedule(source, kind, chunks, step,
 KINDS = [("1f1b", {}), ("gpipe", {}), ("interleaved-1f1b", {"chunks": 2})]
 
 
-@pytest.mark.parametrize(("kind", "options"), KINDS)
+@pytest.mark.parametrize(("kind", "options"), thinned(KINDS, slow=[("gpipe", {})]))
 def test_dumps_of_our_own_runs_are_met(kind, options, tmp_path):
     scenario = instant(kind, schedule=options, steps=4, jitter={"distribution": "lognormal", "sigma": 0.2})
     found, file = imported(event_dumps(scenario, tmp_path / "dump"), tmp_path / "out")
@@ -248,6 +249,7 @@ def test_cut_json_is_refused_in_one_line(tmp_path):
         import_profile(folder)
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_the_command_writes_and_prints(run, refused, tmp_path):
     folder = event_dumps(instant(), tmp_path / "dump")
     code, out, err = run("import", folder, "--out", tmp_path / "out", "--json")

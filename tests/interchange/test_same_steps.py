@@ -25,7 +25,8 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "machine", "sharding"), thinned(CASES, slow=[one for one in CASES if one[1] in ("gb200", "adapters")])
+    ("algorithm", "machine", "sharding"),
+    thinned(CASES, slow=[one for one in CASES if one[1] in ("h100", "gb200", "adapters")]),
 )
 def test_every_reduction_is_the_same_from_a_trace(algorithm, machine, sharding, tmp_path):
     """Through switches and parameter servers, too, which serve a group and have no trace."""

@@ -7,10 +7,11 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from support.explanations import explained
 from support.paths import SCENARIOS
 from support.verdicts import of_model
 
-from hybrid_des import explain, simulate
+from hybrid_des import simulate
 from hybrid_des.analysis.advice import Advice
 from hybrid_des.analysis.difference import Difference
 from hybrid_des.analysis.idle import PARTS, REASONS
@@ -24,7 +25,7 @@ from hybrid_des.report.page.traced_pages import explanation_page
 
 @pytest.fixture(scope="module")
 def found():
-    return explain(SCENARIOS / "first.yaml")
+    return explained("first")
 
 
 @pytest.fixture(scope="module")

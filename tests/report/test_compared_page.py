@@ -1,6 +1,7 @@
 """Comparisons: parts that sum to the difference, ops matched by what they do, a page that begins with three lines."""
 
 import re
+from functools import cache
 from html import unescape
 
 import pytest
@@ -24,9 +25,15 @@ OTHERS = {
 QUICK = ("schedule", "layout")
 
 
+@cache
+def compared(other):
+    """A comparison of two runs, for all tests that read it."""
+    return compare(PIPED, overrides=OTHERS[other])
+
+
 @pytest.fixture(params=[one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in OTHERS])
 def both(request):
-    return compare(PIPED, overrides=OTHERS[request.param])
+    return compared(request.param)
 
 
 def test_times_sum_to_the_difference_of_the_steps(both):
@@ -49,7 +56,7 @@ def test_bars_of_the_page_sum_to_the_difference(both):
     "name", ["layout", *(pytest.param(one, marks=pytest.mark.slow) for one in ("micro-batches", "chunks"))]
 )
 def test_ops_of_another_layout_are_compared_by_class(name):
-    both = compare(PIPED, overrides=OTHERS[name])
+    both = compared(name)
     text, found = render_comparison(both, 200), both.to_mapping()
     assert "Others" not in text and "Order" not in text
     assert len(re.findall("^Ops .*compared by what they do", text, re.MULTILINE)) == 1
@@ -58,7 +65,7 @@ def test_ops_of_another_layout_are_compared_by_class(name):
 
 
 def test_weight_gradients_belong_to_a_whole_backward():
-    both = compare(PIPED, overrides={"schedule.kind": "zb-h1"})
+    both = compared("schedule")
     assert both.same_ops
     assert both.to_mapping()["unmatched"]["ops_only_in_b"] == 0
     kinds = {kind for row in both.to_mapping()["ops"] for kind in row["kind"]}
@@ -83,6 +90,7 @@ def test_lines_say_what_changed_and_why():
     assert lines["Why"] == "Per GPU: pipeline bubble -240.2 ms, pipeline messages -506.7 µs."
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_a_folder_has_a_page_without_timelines(tmp_path):
     simulate(A100).write(tmp_path / "a")
     both = compare(tmp_path / "a", A100)

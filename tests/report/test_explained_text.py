@@ -5,10 +5,11 @@ import re
 from dataclasses import replace
 
 import pytest
+from support.explanations import explained
 from support.paths import ROOT, SCENARIOS
 from support.verdicts import of_model
 
-from hybrid_des import explain, load, render_explanation, simulate
+from hybrid_des import load, render_explanation, simulate
 from hybrid_des.analysis.advice import Advice, AdviceLine
 from hybrid_des.analysis.difference import Difference
 from hybrid_des.analysis.losses import losses, step_alone
@@ -167,8 +168,7 @@ SHIPPED = sorted(
     if not re.search(r"^(sweep|search|jobs):", file.read_text(encoding="utf-8"), re.MULTILINE)
 )  # fmt: skip
 QUICK = {
-    "a100_8x.yaml", "h100_2x8.yaml", "prototype_4gpu.yaml",
-    "resnet50_4stages.yaml", "21.yaml",
+    "a100_8x.yaml", "h100_2x8.yaml", "prototype_4gpu.yaml", "21.yaml",
 }  # fmt: skip
 SHOWN = {80: 2, 100: 3, 120: 3}  # changes, if there are as many, by columns
 
@@ -197,13 +197,12 @@ def test_the_text_has_at_most_fifteen_lines_without_keys(file):
 
 @pytest.mark.parametrize("name", ["prototype_4gpu", pytest.param("contention_slower", marks=pytest.mark.slow)])
 def test_causes_change_nothing_in_the_short_text(name):
-    scenario = load(SCENARIOS / f"{name}.yaml")
-    explained = explain(scenario)
-    assert render_explanation(explained) == render_explanation(losses(scenario), advice=explained.advice)
+    whole = explained(name)
+    assert render_explanation(whole) == render_explanation(losses(whole.run.scenario), advice=whole.advice)
 
 
 def test_everything_shows_the_same_verdict_and_lines():
-    whole = explain(load(SCENARIOS / "prototype_4gpu.yaml"))
+    whole = explained("prototype_4gpu")
     whole = replace(whole, advised=lambda: changed(whole.run.scenario))
     verdict, brief = whole.verdict, in_brief(whole.losses)
     first, *_ = offered(whole.losses, whole.advice)["lines"]

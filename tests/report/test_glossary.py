@@ -4,10 +4,11 @@ import ast
 import re
 
 import pytest
-from support.paths import PACKAGE, ROOT, SCENARIOS
+from support.explanations import explained
+from support.paths import PACKAGE, ROOT
 from support.scenarios import shared_nics
 
-from hybrid_des import explain, load, render_explanation, simulate
+from hybrid_des import explain, render_explanation, simulate
 from hybrid_des.analysis.idle import PARTS
 from hybrid_des.analysis.verdict import OF_TRACES, SHARE_NAMES
 from hybrid_des.interface.cli.glossary import meanings, words_of
@@ -98,8 +99,8 @@ def test_docs_finds_a_word(ran, word):
 
 @pytest.mark.parametrize("name", ["prototype_4gpu", "first", pytest.param("contention_slower", marks=pytest.mark.slow)])
 def test_no_private_word_is_printed(name):
-    scenario = load(SCENARIOS / f"{name}.yaml")
-    texts = [render_explanation(explain(scenario), 120, details=True), simulate(scenario).report(width=120)]
+    found = explained(name)
+    texts = [render_explanation(found, 120, details=True), simulate(found.run.scenario).report(width=120)]
     assert [match[0] for text in texts for match in PRIVATE.finditer(text)] == []
 
 

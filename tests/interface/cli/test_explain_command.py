@@ -5,7 +5,6 @@ from itertools import pairwise
 
 import pytest
 import yaml
-from support.campaigns import thinned
 from support.paths import GOLDEN, SCENARIOS
 from support.scenarios import shared_nics
 
@@ -16,17 +15,24 @@ from hybrid_des.report.explained import render_explanation
 ORACLES = GOLDEN / "explain"
 
 
-def oracle(name):
-    return ORACLES / f"{name}.yaml"
-
-
 FIGURES = yaml.safe_load((GOLDEN / "explained.yaml").read_text(encoding="utf-8"))
 STEPS, WHAT_IFS, FIRST_ORDER = (FIGURES[of] for of in ("steps", "what_ifs", "first_order"))
 
 
+@pytest.fixture
+def by_hand(explained):
+    """What `explain` says of a scenario worked by hand, with its what-ifs: explained once for all tests."""
+
+    def by_hand(name):
+        asked = (word for change in WHAT_IFS.get(name, ()) for word in ("--what-if", change))
+        return explained(ORACLES / f"{name}.yaml", *asked)
+
+    return by_hand
+
+
 @pytest.mark.parametrize("name", STEPS)
-def test_the_path_adds_up_to_the_step(explained, name):
-    found = explained(oracle(name))
+def test_the_path_adds_up_to_the_step(by_hand, name):
+    found = by_hand(name)
     step, paths = STEPS[name]
     assert found["step_time_s"] == step
     assert sum(found["critical_path_s"].values()) == pytest.approx(step, rel=1e-15)
@@ -45,18 +51,15 @@ def test_the_path_beside_background_traffic_adds_up_to_the_step():
 
 
 @pytest.mark.parametrize("name", WHAT_IFS)
-def test_what_ifs_are_as_worked_by_hand(explained, name):
-    rows = {
-        row["change"]: row
-        for row in explained(oracle(name), *(word for one in WHAT_IFS[name] for word in ("--what-if", one)))["what_if"]
-    }
+def test_what_ifs_are_as_worked_by_hand(by_hand, name):
+    rows = {row["change"]: row for row in by_hand(name)["what_if"]}
     assert {change: rows[change]["step_time_s"] for change in WHAT_IFS[name]} == WHAT_IFS[name]
     for change, first in FIRST_ORDER.get(name, {}).items():
         assert rows[change]["first_order_s"] == first, change
 
 
-def test_floats_drags_and_idle_of_two_ranks(explained):
-    found = explained(oracle("e1"))
+def test_floats_drags_and_idle_of_two_ranks(by_hand):
+    found = by_hand("e1")
     assert [piece["activity"] for piece in found["path"]] == ["F0@0", "F0@1", "B0@1", "F1@1", "B1@1", "B1@0"]
     assert [piece["drag_s"] for piece in found["path"]] == [1, 1, 2, 1, 1, 2]
     assert {row["activity"]: row["total_float_s"] for row in found["nearly_critical"]} == {"B0@0": 1, "F1@0": 2}
@@ -65,8 +68,8 @@ def test_floats_drags_and_idle_of_two_ranks(explained):
     assert first["during"] == {"rank 1 computing": 3}
 
 
-def test_floats_of_messages_and_the_parts_of_a_path(explained):
-    found = explained(oracle("e2"))
+def test_floats_of_messages_and_the_parts_of_a_path(by_hand):
+    found = by_hand("e2")
     assert found["critical_path_s"] == {"compute": 9, "transfer": 1, "latency": 0.5, "queueing": 0}
     floats = {row["activity"]: row["total_float_s"] for row in found["nearly_critical"]}
     assert floats == {"F1@0": 2, "a1": 2, "B0@0": 1, "g0": 1}
@@ -74,8 +77,8 @@ def test_floats_of_messages_and_the_parts_of_a_path(explained):
     assert worst["during"] == {"rank 1 computing": 3, "link": 1, "latency": 0.5}
 
 
-def test_classes_of_tied_paths_have_a_least_and_a_most(explained):
-    spans = {(row["class"], row["name"]): (row["least_s"], row["most_s"]) for row in explained(oracle("e3"))["classes"]}
+def test_classes_of_tied_paths_have_a_least_and_a_most(by_hand):
+    spans = {(row["class"], row["name"]): (row["least_s"], row["most_s"]) for row in by_hand("e3")["classes"]}
     assert spans["rank and kind", "1 F"] == (1, 2)
     assert spans["rank and kind", "1 B"] == (2, 4)
     assert spans["rank and kind", "0 B"] == (3, 6)
@@ -89,13 +92,13 @@ def test_idle_time_behind_another_replica_is_queueing():
     assert set(first["during"]) == {"F0@0", "a0"}
 
 
-def test_an_op_with_float_may_lengthen_the_step(explained):
-    near = {row["activity"]: row["total_float_s"] for row in explained(oracle("e7"))["nearly_critical"]}
+def test_an_op_with_float_may_lengthen_the_step(by_hand):
+    near = {row["activity"]: row["total_float_s"] for row in by_hand("e7")["nearly_critical"]}
     assert near["F0@1"] == pytest.approx(10.894737, abs=1e-6)
 
 
-def test_the_straggler_is_named_by_table_and_verdict(explained):
-    found = explained(oracle("e8"))
+def test_the_straggler_is_named_by_table_and_verdict(by_hand):
+    found = by_hand("e8")
     slow = found["stragglers"]
     assert slow["ideal_step_time_s"] == 37.125
     assert slow["slowdown"] == pytest.approx(1.171717, abs=1e-6)
@@ -132,10 +135,8 @@ def test_the_cost_of_the_network_is_said_in_words(run):
     assert "costs 167.8 ms, 44.4 % of the step" in out
 
 
-@pytest.mark.parametrize(
-    "name",
-    thinned(["a100_8x", "contention_slower", "slow_gpu_h100_2x8"], slow=["contention_slower", "slow_gpu_h100_2x8"]),
-)
+@pytest.mark.slow  # the quick tests of the text count its lines, and that of the narrow terminal runs the command
+@pytest.mark.parametrize("name", ["a100_8x", "contention_slower", "slow_gpu_h100_2x8"])
 def test_an_explanation_fits_on_a_screen(ran, name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     out, _ = ran("explain", SCENARIOS / f"{name}.yaml")

@@ -36,12 +36,14 @@ def test_json_has_the_figures_of_the_loop(printed, file):
     assert sum(facts["rl"]["trainer"]["time_s"].values()) == pytest.approx(facts["rl"]["cycle_s"])
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_a_quiet_loop_writes_its_files(ran, file, tmp_path):
     assert ran(file, "--quiet", "--out", tmp_path / "out") == ("", [])
     assert (tmp_path / "out" / "loop.html").stat().st_size > 10_000
     assert json.loads((tmp_path / "out" / "what_ifs.json").read_text())
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_files_that_were_written_are_told(ran, file, tmp_path):
     assert ran(file, "--out", tmp_path / "out")[1] == [f"wrote 11 files to {tmp_path / 'out'}"]
 
@@ -74,6 +76,7 @@ def test_explain_in_json_has_all_changes(printed, file):
     assert facts["verdict"].startswith("The trainer waits")
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_explain_writes_the_page_and_details(ran, file, tmp_path):
     out, err = ran("explain", file, "--details", "--out", tmp_path / "out")
     assert "Lengths" in out
@@ -123,6 +126,7 @@ def test_compare_refuses_a_loop_as_the_second_file(refused, file, scenarios):
     assert str(file) in refused("compare", scenarios / "first.yaml", file)
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_a_sweep_has_a_row_per_loop(ran, write, tmp_path):
     swept = write(TEXT + SWEEP)
     out, _ = ran(swept, "--out", tmp_path / "out", "--jobs", "1")

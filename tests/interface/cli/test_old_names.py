@@ -1,12 +1,14 @@
 """Old names of commands and options: each does as the new form, and hints at it in one line."""
 
 import json
+from functools import cache
 
 import pytest
 from interchange.test_kineto import profiled
 from support.nccl_logs import log
 
 from hybrid_des.interface.cli import command_files, old_names
+from hybrid_des.scenario import export
 
 PAIRS = {
     "scenarios": (["scenarios", "--json"], ["init", "--json"]),
@@ -22,7 +24,8 @@ def hint(old):
 
 
 @pytest.mark.parametrize("old", PAIRS)
-def test_an_old_name_prints_what_the_new_one_does(run, write, scenarios, old):
+def test_an_old_name_prints_what_the_new_one_does(run, write, scenarios, monkeypatch, old):
+    monkeypatch.setattr(export, "json_schema", cache(export.json_schema))  # made once for both
     files = {name: scenarios / f"{file}.yaml" for name, file in (("A100", "a100_8x"), ("PROTOTYPE", "prototype_4gpu"))}
     files["LOG"] = write(log(), "n.txt")
     before, now = (run(*(files.get(word, word) for word in words)) for words in PAIRS[old])
@@ -31,6 +34,7 @@ def test_an_old_name_prints_what_the_new_one_does(run, write, scenarios, old):
     assert before[2] == [hint(old), *now[2]]
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_replay_still_leaves_out_pauses(run, scenarios, tmp_path):
     """Its report has no pauses between ops; who was slow is the same in both."""
     file = scenarios / "durations" / "a100_8x_slow_gpu.csv"

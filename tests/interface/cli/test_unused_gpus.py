@@ -11,7 +11,7 @@ from hybrid_des.studies.plan_search.space import plans_in
 JOB = """\
 cluster: {gpu: h100, nodes: 2, gpus_per_node: 4}
 parallel: {pipeline: 4}
-schedule: {kind: 1f1b, microbatches: 8}
+schedule: {kind: 1f1b, microbatches: 4}
 workload: {per: model, forward: 4 ms, backward: 8 ms, parameters: 4e6}
 gradients: {codec: bf16}
 """

@@ -4,7 +4,7 @@ from itertools import count, islice
 from random import Random
 
 import pytest
-from support.campaigns import TIMES
+from support.campaigns import TIMES, thinned
 from support.megatron_jobs import changed_line, megatron_job, read_back
 
 from hybrid_des import advise
@@ -13,7 +13,7 @@ from hybrid_des.interchange.frameworks import megatron
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import scenario_from
 
-QUICK = (14, 22, 52)  # a pipeline that ends, and two layouts of a single replica
+EACH = (14, 22, 52)  # a pipeline that ends, and two layouts of a single replica
 MANY = 40 * TIMES
 SCRIPT = (  # a 13B on 32 GPUs, as scripts start it
     "torchrun --nnodes 4 --nproc-per-node 8 pretrain_gpt.py --num-layers 40 --hidden-size 5120 --ffn-hidden-size 13824 "
@@ -47,7 +47,7 @@ def read_of_each(line):
     return followed
 
 
-@pytest.mark.parametrize("number", QUICK)
+@pytest.mark.parametrize("number", thinned(EACH, slow=[22]))
 def test_changed_flags_give_the_plan_of_a_line(number):
     assert read_of_each(lines_of(number))
 

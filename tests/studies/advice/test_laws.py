@@ -69,6 +69,7 @@ def test_the_written_file_of_a_line_is_its_plan(tmp_path):
         assert written.model_copy(update={"name": line.scenario.name}) == line.scenario
 
 
+@pytest.mark.slow  # test_an_explanation_has_tables_and_advice asks twice too, of a smaller one
 def test_the_same_scenario_has_the_same_advice():
     assert advise(SMALL).to_mapping() == advised().to_mapping()
 

@@ -16,9 +16,9 @@ from hybrid_des.scenario.loading import load, scenario_from
 from hybrid_des.studies.plan_search.best_plan import write as write_search
 from hybrid_des.studies.plan_search.page import search_page
 
-MODEL = {"layers": 8, "hidden": 1024, "heads": 16, "ffn": 2816, "vocab": 32000, "sequence": 1024, "written": "megatron"}
+MODEL = {"layers": 4, "hidden": 1024, "heads": 16, "ffn": 2816, "vocab": 32000, "sequence": 1024, "written": "megatron"}
 SCENARIO = {
-    "name": "plans", "model": MODEL, "cluster": {"gpu": "h100", "gpus_per_node": 8}, "batch": 32,
+    "name": "plans", "model": MODEL, "cluster": {"gpu": "h100", "gpus_per_node": 8}, "batch": 16,
     "parallel": {"tensor": 2, "data": 4, "sequence": True}, "schedule": {"kind": "1f1b"},
     "search": {"axes": ["parallel", {"recompute": ["none", "full"]}], "memory": "79 GB"},
 }  # fmt: skip

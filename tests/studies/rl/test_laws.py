@@ -10,6 +10,7 @@ from math import ceil
 import numpy as np
 import pytest
 from studies.rl.test_per_token import as_scenario, drawn_case, engine_of
+from support.campaigns import thinned
 from support.loops import MODEL, Engine, Training, loop_scenario, looped
 
 from hybrid_des.scenario.loading import scenario_from
@@ -119,7 +120,7 @@ def test_law_5_fewer_syncs_save_their_time(every):
     assert fewer.end == each.end - 12 * 700 + 12 // every * 700
 
 
-@pytest.mark.parametrize("number", range(60))
+@pytest.mark.parametrize("number", thinned(range(60), slow=range(30, 60)))
 def test_law_6_ages_count_samples_at_syncs(number):
     case = drawn_case(number)
     case.take, case.step, case.sync = case.updates, 500 + case.step, 700 + case.sync
@@ -142,7 +143,7 @@ def test_law_6_half_a_batch_ahead_is_half_an_age():
     assert {np.mean([one.age for one in record.samples if one.batch == batch]) for batch in range(1, 9)} == {0.5}
 
 
-@pytest.mark.parametrize("number", range(60))
+@pytest.mark.parametrize("number", thinned(range(60), slow=range(30, 60)))
 def test_law_6_in_order_no_age_exceeds_the_allowance(number):
     case = drawn_case(number)
     case.order, case.now, case.barrier, case.drop = "oldest", False, False, None
@@ -150,7 +151,7 @@ def test_law_6_in_order_no_age_exceeds_the_allowance(number):
     assert max(sample.age for sample in record.samples) <= ceil(case.ahead)
 
 
-@pytest.mark.parametrize("share", [Fraction(1, 8), Fraction(1, 2)])
+@pytest.mark.parametrize("share", thinned([Fraction(1, 8), Fraction(1, 2)], slow=[Fraction(1, 8)]))
 def test_law_7_the_longest_of_a_group_sets_its_age(share):
     samples, prompts = 16, 64
     response = {"kind": "lognormal", "mean": 400, "sigma": 1, "max": 8000}
@@ -166,7 +167,7 @@ def test_law_7_the_longest_of_a_group_sets_its_age(share):
     assert np.mean([one.age for one in record.samples if one.batch >= 8]) == pytest.approx(expected, rel=0.03)
 
 
-@pytest.mark.parametrize("number", range(60))
+@pytest.mark.parametrize("number", thinned(range(60), slow=range(30, 60)))
 def test_law_8_no_loop_is_shorter_than_its_bounds(number):
     case = drawn_case(number)
     record = simulated(case)
@@ -217,7 +218,7 @@ def changed(case, **changes):
     return other
 
 
-@pytest.mark.parametrize("number", range(60))
+@pytest.mark.parametrize("number", thinned(range(60), slow=range(30, 60)))
 def test_law_11_faster_syncs_and_engines_lengthen_nothing(number):
     case = changed(drawn_case(number), lent=0, turns=0, reward=None)
     end = simulated(case).end
@@ -225,7 +226,7 @@ def test_law_11_faster_syncs_and_engines_lengthen_nothing(number):
     assert simulated(changed(case, engine=replace(case.engine, step=case.engine.step // 2))).end <= end
 
 
-@pytest.mark.parametrize("number", range(60))
+@pytest.mark.parametrize("number", thinned(range(60), slow=range(30, 60)))
 def test_law_11_more_places_and_allowance_lengthen_nothing(number):
     """Where samples do not slow each other down; but each sync may wait for one decode step more."""
     case = changed(
@@ -260,7 +261,7 @@ def test_law_12_tokens_are_conserved(number):
     assert reads >= sum(prompts.values())
 
 
-@pytest.mark.parametrize("number", range(120))
+@pytest.mark.parametrize("number", thinned(range(120), slow=range(60, 120)))
 def test_law_12_tokens_of_random_loops_are_conserved(number):
     record = simulated(drawn_case(number))
     assert record.generated == sum(one.generated + one.discarded for one in record.samples)

@@ -8,6 +8,8 @@ import pytest
 import yaml
 from hypothesis import given, reject
 from hypothesis import strategies as st
+from support.campaigns import thinned
+from support.catalogue import TRANSFORMERS, kinds_in_other_words, shallowest
 from support.counting import Counting, counted
 from support.tables import from_table
 
@@ -19,7 +21,7 @@ from hybrid_des.errors import Refusal, ScenarioError
 from hybrid_des.options import Section
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.workload.models.block import Block
-from hybrid_des.workload.models.catalogue import expanded, model, names
+from hybrid_des.workload.models.catalogue import model
 from hybrid_des.workload.models.kinds import checks
 from hybrid_des.workload.models.kinds.pattern import expanded as names_in
 from hybrid_des.workload.models.kinds.registration import ModelRefusal
@@ -46,23 +48,7 @@ def product(values, name, place=1):
     return one.k, one.n, one.split
 
 
-TRANSFORMERS = [name for name in names() if expanded({"base": name}).get("vocab")]
-
-
-def kinds_in_other_words(name):
-    """A model of the catalogue with one kind for all of its blocks, or, where it has several, one for each block."""
-    own = expanded({"base": name})
-    if "pattern" not in own:
-        return {"base": name, "kinds": {"a": {}}, "pattern": "a"}
-    order = names_in(own["pattern"]) * own["layers"]
-    each = {f"b{place}": own["kinds"][order[place]] for place in range(own["layers"])}
-    if isinstance(own.get("predictions"), dict):
-        again = " ".join(f"b{order.index(kind)}" for kind in names_in(own["predictions"]["kinds"]))
-        own["predictions"] = {**own["predictions"], "kinds": again}
-    return {**own, "kinds": each, "pattern": " ".join(each)}
-
-
-@pytest.mark.parametrize("name", TRANSFORMERS)
+@pytest.mark.parametrize("name", thinned(TRANSFORMERS, slow=set(TRANSFORMERS) - shallowest()))
 def test_kinds_in_other_words_are_the_same_model(name):
     said = kinds_in_other_words(name)
     assert model(said).layers == model(name).layers
