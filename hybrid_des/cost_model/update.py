@@ -149,7 +149,7 @@ class Orthogonalisation:
 
 
 def matrices_of(layer: Layer, how: Muon, held: Callable[[Gemm], int], *, tensor: int, of_expert: int) -> list[Matrix]:
-    """The matrices of a layer that Muon updates, none for the ends of a model.
+    """The matrices of a layer that Muon updates: none of the ends of a model, or where another layer has them.
 
     Args:
         layer: the layer.
@@ -158,7 +158,7 @@ def matrices_of(layer: Layer, how: Muon, held: Callable[[Gemm], int], *, tensor:
         tensor: ranks that divide a matrix outside of experts.
         of_expert: ranks that divide one of an expert.
     """
-    if not layer.is_block:
+    if not layer.is_block or not layer.parameters.total:
         return []
     core = next((one for one in layer.operations if isinstance(one, Attention)), None)
     matrices: list[Matrix] = []

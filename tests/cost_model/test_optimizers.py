@@ -81,6 +81,15 @@ def muon(layout, **values):
     return state_of(optimizer={"kind": "muon", "muon": {"layout": layout}}, **values)[1]
 
 
+def test_a_further_pass_of_a_prediction_has_no_matrices_of_its_own():
+    once, twice = (
+        state_of(model={**SMALL, "predictions": {"count": 1, "passes": passes}}, optimizer={"kind": "muon"})
+        for passes in (1, 2)
+    )
+    assert twice[0] == once[0]
+    assert twice[1]["time_s"] == pytest.approx(once[1]["time_s"], rel=0.01)  # but for what an update launches
+
+
 def test_layouts_of_divided_matrices_send_what_they_say():
     tensor = {"parallel": {"tensor": 8, "sequence": True}}
     figures = {layout: muon(layout, **tensor) for layout in ("duplicated", "distributed", "layer-sharded", "blockwise")}
