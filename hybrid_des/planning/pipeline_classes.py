@@ -65,8 +65,8 @@ class PipelineClasses:
         """(Sender's place, receiver's place) → a sender and receiver for every kind of route between them."""
         ranks = np.array(self.ranks)
 
-        def kinds(place: int, peer: int) -> list[tuple[int, int]]:
-            pairs = unlike_pairs(self.cheapest.fabric, ranks[:, place], ranks[:, peer])
+        def kinds(rank: int, peer: int) -> list[tuple[int, int]]:
+            pairs = unlike_pairs(self.cheapest.fabric, ranks[:, rank], ranks[:, peer])
             return list({self.cheapest.kind_of(*pair): pair for pair in reversed(pairs)}.values())
 
         return cache(kinds)

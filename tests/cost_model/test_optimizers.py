@@ -81,7 +81,7 @@ def muon(layout, **values):
     return state_of(optimizer={"kind": "muon", "muon": {"layout": layout}}, **values)[1]
 
 
-def test_a_further_pass_of_a_prediction_has_no_matrices_of_its_own():
+def test_a_further_pass_of_predictions_adds_no_matrices():
     once, twice = (
         state_of(model={**SMALL, "predictions": {"count": 1, "passes": passes}}, optimizer={"kind": "muon"})
         for passes in (1, 2)
