@@ -143,6 +143,15 @@ def test_kernels_of_experts_that_no_job_names_are_said(tmp_path):
     assert [len(lines) for lines in said.values()] == [1, 0]
 
 
+@pytest.mark.parametrize(("stated", "kernel"), [("grouped_mm", "fused"), ("eager", "per-expert")])
+def test_kernels_of_experts_that_a_job_names_are_read(tmp_path, stated, kernel):
+    text = "base_model: Qwen/Qwen3-30B-A3B\nmicro_batch_size: 1\nattn_implementation: flash_attention_2\n"
+    job = written(tmp_path, f"{text}experts_implementation: {stated}\n")
+    imported = read_job([job], fixed={"cluster.nodes": 1})
+    assert imported.values["experts.kernel"] == kernel
+    assert not [line for line in (*imported.assumed, *imported.unread) if "experts" in line or "attn" in line]
+
+
 def test_operators_of_latent_attention_are_asked_for(tmp_path):
     text = "model: {name: deepseek_v3, flavor: 671B}\ntraining: {seq_len: 4096, local_batch_size: 4}\n"
     file = written(tmp_path, text)
