@@ -28,6 +28,11 @@ def test_what_a_program_calls_otherwise_is_said(run, tmp_path, zero):
     assert {"unknown: model.base", "unknown: parallel.data", "unknown: cluster.nodes"} <= {*err}
 
 
+def test_a_name_may_end_as_its_file_does(run, tmp_path, zero):
+    run("init", "mine.yaml", "--from-job", zero, "--out", tmp_path)
+    assert [file.name for file in tmp_path.glob("mine*")] == ["mine.yaml"]
+
+
 def test_a_named_model_keeps_stack_and_plan(run, tmp_path, zero):
     settings = ("--set", "model=llama2-7b", "--set", "cluster.nodes=2", "--set", "cluster.gpu=h100")
     code, out, _ = run("init", "mine", "--from-job", zero, *settings, "--json", "--out", tmp_path)

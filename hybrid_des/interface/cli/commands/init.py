@@ -171,6 +171,7 @@ def _import(args: argparse.Namespace) -> int:
     from hybrid_des.interchange.frameworks.scenario_file import scenario_file, within_limits, without_stated
 
     name, imported, measured = _read(args)
+    name = name.removesuffix(".yaml")  # of a file that is named as it is to be written
     imported, scenario = within_limits(name, without_stated(imported, args.set), args.set)
     if scenario is not None:
         _refuse_too_large(scenario, quiet=args.json)
