@@ -226,7 +226,7 @@ class Costing:
             end=not layer.is_block,
             passed=layer.passed,
             host_times=Overhead(*(rounded(each * PICOSECONDS_PER_SECOND) for each in host)),
-            alone=costs.alone + moved if costs.alone else 0,
+            attention_backward=costs.attention_backward + moved if costs.attention_backward else 0,
         )
 
     def _among(self, exchanges: Sequence[Exchange], moving: Fraction) -> Iterator[LayerCollective]:

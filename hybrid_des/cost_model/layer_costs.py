@@ -114,7 +114,8 @@ class LayerCosts:
         transient: bytes that exist only while the layer's backward runs.
         widest: the part of them that is gradients of activations.
         weight_gradients: the part of them that is 16-bit gradients of weights.
-        alone: bytes that exist only during the backward of attention, when there are no logits; 0: fewer than those.
+        attention_backward: bytes that exist only during the backward of attention, when there are no logits; 0: fewer
+            than those.
         offloaded: bytes of `kept` that the host holds.
         message: bytes passed on to the next layer.
         parameters: numbers of trained ones held by the rank: those of experts, and others.
@@ -132,7 +133,7 @@ class LayerCosts:
     transient: int = 0
     widest: int = 0
     weight_gradients: int = 0
-    alone: int = 0
+    attention_backward: int = 0
     parameters: tuple[int, int] = (0, 0)
     frozen: tuple[int, int] = (0, 0)
     offloaded: int = 0
@@ -187,7 +188,7 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
         kept=inputs if full else kept,
         weight_share=weight_share(layer, basis, inputs if full else counted),
         transient=widest + beside,
-        alone=beside + keys - times_up(_behind(layer, basis) - inner, more) if keys else 0,
+        attention_backward=beside + keys - times_up(_behind(layer, basis) - inner, more) if keys else 0,
         widest=widest,
         weight_gradients=gradients,
         message=-(-layer.output * layer.streams * basis.tokens // basis.parallel.tensor),

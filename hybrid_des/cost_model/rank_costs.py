@@ -173,7 +173,7 @@ class StageCosts:
         states: its parameters, gradients and optimizer.
         transient: bytes that exist only while a backward runs.
         transients: the part of these that exists during its input part, and during its weight part.
-        alone: bytes that exist only while a backward runs, and never beside `reserved`.
+        attention_backward: bytes that exist only while a backward runs, and never beside `reserved`.
         reserved: bytes held in addition to those that another layer's backward needs.
         layers: the costs of its layers, in order; none if the workload does not tell them apart.
         again: picoseconds of `backward` in which a forward is computed again.
@@ -211,7 +211,7 @@ class StageCosts:
     end: bool = False
     passed: bool = False
     host_times: Overhead = NO_OVERHEAD
-    alone: int = 0
+    attention_backward: int = 0
 
     def time(self, kind: Kind) -> int:
         """Picoseconds of an op of this kind."""
@@ -248,7 +248,7 @@ def without_work(layer: StageCosts) -> StageCosts:
     """The costs of a layer in a micro-batch without documents: those of what it holds."""
     return replace(
         layer, forward=0, backward=0, weight=0, message=0, kept=0, transient=0, transients=(0, 0), reserved=0, again=0,
-        traffic=(), collectives=((), ()), inner=(0, 0, 0), imbalance=0, host_times=NO_OVERHEAD, alone=0,
+        traffic=(), collectives=((), ()), inner=(0, 0, 0), imbalance=0, host_times=NO_OVERHEAD, attention_backward=0,
     )  # fmt: skip
 
 
@@ -331,7 +331,7 @@ def sum_of(layers: Sequence[StageCosts], usual: StageCosts | None = None) -> Sta
         message=layers[-1].message,
         weight_share=_share_of(distinct, sums["kept"]),
         transient=largest(layer.transient for layer, _ in distinct),
-        alone=largest(layer.alone for layer, _ in distinct),
+        attention_backward=largest(layer.attention_backward for layer, _ in distinct),
         transients=(
             largest(one.transients[0] for one, _ in distinct),
             largest(one.transients[1] for one, _ in distinct),

@@ -166,7 +166,7 @@ def beside_activations(plan: Plan, rank: int, mine: Mapping[int, Sequence[StageC
         mine: chunk → its costs for each micro-batch, or only one if they are the same for all.
     """
     reserved = sum(max(cost.reserved for cost in costs) for costs in mine.values())
-    alone = max((cost.alone for costs in mine.values() for cost in costs), default=0)
+    alone = max((cost.attention_backward for costs in mine.values() for cost in costs), default=0)
     return max(reserved + _transient(plan, rank, mine), alone)
 
 

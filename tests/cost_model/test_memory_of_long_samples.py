@@ -77,10 +77,10 @@ def test_gathered_keys_are_those_of_whole_samples(written, own, each):
     tokens, norm, queries = S // 4, 3 if written == "transformers" else 1, 12 * H if own else 0
     before_attention = tokens * 2 * (norm * H + H + 3 * F)  # of the second norm and the MLP, which is freed by then
     keys = tokens * (queries + 2 * KEYS * (own + 4 * each))
-    assert layer.alone == layer.transient - layer.widest + keys - before_attention
+    assert layer.attention_backward == layer.transient - layer.widest + keys - before_attention
     sent = [one.size for one in layer.forward if one.axis == "context"]
     assert sent == [4 * tokens * 2 * 2 * KEYS]  # of all ranks, 16 bits each
-    assert block(written, parallel={**parallel, "context_method": "ring"}).alone == 0
+    assert block(written, parallel={**parallel, "context_method": "ring"}).attention_backward == 0
 
 
 def test_logits_are_gone_before_attention_gathers():

@@ -182,7 +182,7 @@ class Block(AttentionKeys):
         return self.written == "transformers"
 
     @property
-    def saved(self) -> int:
+    def norm_saves(self) -> int:
         """What eager operators keep of a norm besides its input, relative to that: 32 bits of it, and the result."""
         return 2 if self.autograd and self.norm == "rms" else 0
 

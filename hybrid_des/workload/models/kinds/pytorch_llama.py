@@ -74,7 +74,7 @@ def checkpointed_experts(h: int, queries: int, keys: int, active: int, inner: in
     return Part(modules=(ops,))
 
 
-def weighed(layer: Layer) -> Layer:
+def with_results(layer: Layer) -> Layer:
     """A layer that keeps its experts' results too, which the router's weights multiply.
 
     The gradient of these weights needs them (Hugging Face transformers, integrations/moe.py; mlc-ai/pith-train,

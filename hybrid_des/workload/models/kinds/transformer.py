@@ -35,7 +35,7 @@ from hybrid_des.workload.models.frozen import Adapters, Frozen, fine_tuned
 from hybrid_des.workload.models.kinds.checks import check_blocks, sources_of
 from hybrid_des.workload.models.kinds.feed_forward import second_half, up_width
 from hybrid_des.workload.models.kinds.pattern import Pattern, changes_to, expanded, names_in, order_of, without_none
-from hybrid_des.workload.models.kinds.pytorch_llama import checkpointed, checkpointed_experts, eager_norms, weighed
+from hybrid_des.workload.models.kinds.pytorch_llama import checkpointed, checkpointed_experts, eager_norms, with_results
 from hybrid_des.workload.models.kinds.registration import ModelRefusal, kind
 from hybrid_des.workload.models.kinds.streams import contracted, mixed_streams
 from hybrid_des.workload.models.layer import (
@@ -157,7 +157,7 @@ def transformer(options: Transformer) -> Model:
     if isinstance(options.frozen, int) and options.frozen > options.layers:
         raise ModelRefusal("frozen", f"{options.frozen} of only {options.layers} layers")
     layers = _embedding(options), *blocks(of_blocks), *ends
-    model = Model(options.sequence, tuple(map(weighed, layers)) if multiplies else layers, "sequence")
+    model = Model(options.sequence, tuple(map(with_results, layers)) if multiplies else layers, "sequence")
     return fine_tuned(model, options.frozen, options.adapters)
 
 
@@ -260,12 +260,11 @@ def _block(options: Block) -> Layer:
         parts.append(ops)
     if options.streams:
         parts = mixed_streams(h, options.streams, residuals_of(options), parts)
+    saved = Kept(sequence=ELEMENT * h * options.norm_saves)
     how: dict[str, Any] = {
         "halves": residuals_of(options),
         "streams": options.streams or 1,
-        "behind": Module(
-            "behind", (), second.kept + Kept(sequence=ELEMENT * h), eager=Kept(sequence=ELEMENT * h * options.saved)
-        ),
+        "behind": Module("behind", (), second.kept + Kept(sequence=ELEMENT * h), eager=saved),
         "gradient": ELEMENT * h if options.autograd else 0,
     }
     if experts is not None:
@@ -302,7 +301,7 @@ def _norms(options: Block, count: int, readers: Sequence[str]) -> Part:
     eager = eager_norms(h, count, adds, layer=options.norm == "layer")
     passes = Elementwise("norms and residuals", *moved, "sequence", kernels=count + adds, eager=eager)
     inputs = Kept(sequence=count * ELEMENT * h)
-    saved = inputs * options.saved
+    saved = inputs * options.norm_saves
     masks = Kept(sequence=residuals_of(options) * h if options.mlp == "gelu" else 0)
     again = Module(
         "layernorm", (), inputs, bytes=2 * count * ELEMENT * h, eager=Kept() - saved, unconverted=tuple(readers)

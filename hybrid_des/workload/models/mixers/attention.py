@@ -59,7 +59,7 @@ def _norms(block: Block, queries: int, keys: int) -> Part:
     whole = [Parameters(tensor=size) for size in sizes]
     own = whole if block.qk_norm == "layer" else [Parameters(replicated=block.head)] * len(sizes)
     kept = Kept(tensor=ELEMENT * width)
-    return Part((passes,), kept=kept, eager=kept * block.saved) + weights(*own)
+    return Part((passes,), kept=kept, eager=kept * block.norm_saves) + weights(*own)
 
 
 def gating(width: int, gate: int) -> Part:
