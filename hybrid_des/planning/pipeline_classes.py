@@ -67,6 +67,6 @@ class PipelineClasses:
 
         def kinds(rank: int, peer: int) -> list[tuple[int, int]]:
             pairs = unlike_pairs(self.cheapest.fabric, ranks[:, rank], ranks[:, peer])
-            return list({self.cheapest.kind_of(*pair): pair for pair in reversed(pairs)}.values())
+            return list({self.cheapest.kind_of(*pair): pair for pair in pairs}.values())
 
         return cache(kinds)

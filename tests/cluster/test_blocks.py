@@ -3,8 +3,11 @@
 import re
 from random import Random
 
+import numpy as np
 import pytest
 from support.fabrics import PCIE, build, node
+
+from hybrid_des.cluster.connections import in_blocks, unlike_pairs
 
 CASES = [
     ("nodes", 1, {}),
@@ -47,6 +50,20 @@ def test_exchanged_blocks_take_routes_to_routes(name, nodes, options):
                 assert [fabric.links[one].bandwidth for one in image.links] == [
                     fabric.links[one].bandwidth for one in route.links
                 ]
+
+
+@pytest.mark.parametrize(("name", "nodes", "options"), CASES)
+def test_of_pairs_one_of_each_form_is_kept(name, nodes, options):
+    fabric, rng = build(name, *(node(),) * 12, **options), Random(2)
+    pairs = [tuple(rng.sample(range(48), 2)) for _ in range(200)]
+    kept = unlike_pairs(fabric, *np.array(pairs).T)
+    assert set(kept) <= set(pairs)
+    assert sorted(in_blocks(fabric, pair) for pair in kept) == sorted({in_blocks(fabric, pair) for pair in pairs})
+
+
+def test_every_pair_is_kept_without_blocks():
+    fabric = build("nodes", node(), node(gpus=2))
+    assert unlike_pairs(fabric, np.array([0, 1]), np.array([1, 4])) == [(0, 1), (1, 4)]
 
 
 def test_unlike_nodes_make_no_blocks():

@@ -204,8 +204,8 @@ def _scenario(stated: Stated, fixed: Mapping[str, Any], model: Imported | None, 
         return imported._replace(values={**_by_base(imported.values), **tuned} if tuned else imported.values)
     values |= dict.fromkeys(stated.undecided, UNKNOWN)
     assumed = complete(values, fixed, None if options is None else options.layers, name)
-    eager = options is not None and options.experts and options.written == "transformers"
-    if eager and "experts.kernel" not in {*values, *fixed}:
+    of_release = options is not None and options.experts and options.written == "transformers"
+    if of_release and "experts.kernel" not in {*values, *fixed}:
         stated.assumed.append("experts.kernel: fused: as transformers 5 without Liger's kernels; else per-expert")
     if options is not None and options.latent and values.get("recompute") == [OPS] and "recompute" not in fixed:
         values["recompute"] = UNKNOWN

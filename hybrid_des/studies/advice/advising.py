@@ -1,6 +1,6 @@
 """Advice on a scenario: its neighbours priced, the best weighed, and those that would be shown simulated.
 
-    60 to 250 plans priced ─► 30 weighed ─► those that would be shown simulated, until all shown are
+    60 to 250 plans screened ─► those that may gain priced ─► 30 weighed ─► those to show simulated, until all shown are
 
 The budget is counted, so that the same scenario has the same advice everywhere.
 """
@@ -88,8 +88,8 @@ class _Advising:
 
     @cached_property
     def _evaluator(self) -> Evaluator:
-        worth = (1 - LEAST) * self._step if self._peak.fits else inf
-        return Evaluator(self.position, self._step, worth, self.at_once)
+        longest = (1 - LEAST) * self._step if self._peak.fits else inf
+        return Evaluator(self.position, self._step, longest, self.at_once)
 
     def advice(self) -> Advice:
         """The advice."""

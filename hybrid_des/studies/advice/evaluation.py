@@ -75,7 +75,7 @@ class Evaluator:
     Attributes:
         position: the plan.
         step: seconds of its step.
-        worth: seconds; a plan that takes longer is not shown.
+        longest: seconds; a plan that takes longer is not shown.
         at_once: runs evaluations.
         counts: how many plans passed each step of the evaluation.
         events: of all simulations.
@@ -83,7 +83,7 @@ class Evaluator:
 
     position: Position
     step: float
-    worth: float = inf
+    longest: float = inf
     at_once: AtOnce = in_turn
     counts: Counter[str] = field(default_factory=Counter)
     events: int = 0
@@ -107,8 +107,12 @@ class Evaluator:
         return Position(self.scenario(neighbour), document, neighbour.settings, neighbour.kinds)
 
     def hopeful(self, neighbours: Iterable[Neighbour]) -> list[Neighbour]:
-        """Those that may be worth showing: not those whose bounds say that they take too long."""
-        return [plan for plan in neighbours if plan.least <= self.worth]
+        """Those that may be worth showing: not those whose bounds say that they take too long, where bounds are known.
+
+        Where times of ops differ from their costs, a step may take less than the bound on one without that.
+        """
+        known = self._calm is self._plain
+        return [plan for plan in neighbours if not known or plan.least <= self.longest]
 
     def passed(self, step: str, neighbours: Iterable[Neighbour]) -> list[Neighbour]:
         """The neighbours that are possible after a step of the evaluation."""

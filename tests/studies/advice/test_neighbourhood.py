@@ -27,3 +27,18 @@ def test_second_moves_begin_from_plans_that_the_framework_has():
     first = advice.lines[0]
     assert first.settings["schedule.kind"] == "interleaved-1f1b"
     assert not any("not in Megatron-LM" in remark for remark in first.remarks)
+
+
+def test_short_documents_do_not_hide_what_helps():
+    """A step of documents that fill a tenth of their samples takes less than any bound on full ones."""
+    scenario = {
+        "cluster": {"gpu": "h100", "nodes": 1},
+        "model": {"base": "llama3.1-8b", "layers": 4, "sequence": 8192, "written": "megatron"},
+        "parallel": {"tensor": 2, "sequence": True, "data": 4},
+        "batch": 32,
+        "schedule": {"kind": "1f1b"},
+        "recompute": "full",
+        "data": {"lengths": {"kind": "lognormal", "mean": 600, "sigma": 1, "max": 8192}, "packing": "greedy"},
+    }
+    first, *_ = advise(scenario).lines
+    assert "no recompute" in first.words
